@@ -1,6 +1,7 @@
-// Clocks that the products of one token take on a machine whose clock and neighbours change: each run stands between two chains of additions, of one clock
-// each, and counts where both took as long. Prints clocks a step of 8 blocks, the least (the 2nd percentile) and the quartile, weights in cache.
-// linear_clocks SET FORMAT...   e.g. linear_clocks avx2 Q4_K Q6_K
+// Clocks that the products of one token take on a machine whose clock and neighbours change: each run stands between
+// two chains of additions, of one clock each, and counts where both took as long. Prints clocks a step of 8 blocks, the
+// least (the 2nd percentile) and the quartile, weights in cache. linear_clocks SET FORMAT...   e.g. linear_clocks avx2
+// Q4_K Q6_K
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,7 +18,9 @@ using namespace assay;
 
 constexpr int kChain = 16000, kRuns = 800;
 
-double now() { return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Nanoseconds of kChain additions that wait for one another.
 double chain() {
@@ -47,7 +50,8 @@ void measure(const bench::LinearSetting& s) {
     if (std::abs(before - after) < 0.02 * before) clocks.push_back(took / (before + after) * 2 * kChain);
   }
   const tensor::DTypeTraits& traits = tensor::traits(s.format->dtype);
-  std::printf("%-8.*s planes %d, %5d x %5d: ", static_cast<int>(traits.name.size()), traits.name.data(), s.planes, static_cast<int>(s.rows), static_cast<int>(s.k));
+  std::printf("%-8.*s planes %d, %5d x %5d: ", static_cast<int>(traits.name.size()), traits.name.data(), s.planes,
+              static_cast<int>(s.rows), static_cast<int>(s.k));
   if (clocks.size() < 50) {
     std::printf("the clock was not steady\n");
     return;
@@ -72,6 +76,8 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  std::fprintf(stderr, "usage: linear_clocks SET FORMAT..., a set of this processor and formats with blocks, e.g. avx2 Q4_K Q6_K\n");
+  std::fprintf(
+      stderr,
+      "usage: linear_clocks SET FORMAT..., a set of this processor and formats with blocks, e.g. avx2 Q4_K Q6_K\n");
   return 2;
 }

@@ -1,5 +1,6 @@
-// Speed of kernels on one GPU: attention of one token over long contexts, and what the orders of the contract cost. For the latter each product and
-// attention stands beside a variant that no promise binds: sums in any order, cut as is fastest for the shape. These variants are here alone.
+// Speed of kernels on one GPU: attention of one token over long contexts, and what the orders of the contract cost. For
+// the latter each product and attention stands beside a variant that no promise binds: sums in any order, cut as is
+// fastest for the shape. These variants are here alone.
 //   micro_cuda
 #include <cuda_fp16.h>
 
@@ -8,17 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/decode/decode.h"
 #include "backend/cuda/attention/decode_attention.h"
+#include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/decode/decode.h"
 #include "backend/cuda/decode/fast_decode.h"
 #include "backend/cuda/runtime/hopper.h"
-#include "backend/cuda/attention/kv_cache.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 
 namespace assay::backend::cuda {
 
-bool tiles_in_one_chain(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens, const Hopper& hopper, const Queue& queue);
+bool tiles_in_one_chain(std::span<const FloatRows> runs, int64_t cols, const void* halves, int64_t n_tokens,
+                        const Hopper& hopper, const Queue& queue);
 
 }  // namespace assay::backend::cuda
 
@@ -78,13 +80,16 @@ void time_attention(const Shape& shape, CacheType type, int64_t depth, const Que
   options.n_ctx = depth;
   options.cache_k = options.cache_v = type;
   const ops::CacheLayer layer{shape.n_kv_heads, shape.head_dim, 0};
-  const int n_layers = static_cast<int>(std::max<int64_t>(1, (int64_t{96} << 20) / (depth * shape.n_kv_heads * shape.head_dim * 4)));  // beyond the cache of the device
+  const int n_layers = static_cast<int>(std::max<int64_t>(
+      1, (int64_t{96} << 20) / (depth * shape.n_kv_heads * shape.head_dim * 4)));  // beyond the cache of the device
   const std::vector<ops::CacheLayer> layers(static_cast<size_t>(n_layers), layer);
   const KvCache cache(layers, options);
   check(cudaMemset(cache.layer(0).k, 0, cache.bytes()), "clearing");
-  const int64_t q_width = shape.n_heads * shape.head_dim, n_segments = (depth + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
-  const DeviceBuffer rows(static_cast<size_t>(3 * q_width) * 4, "rows"), y(static_cast<size_t>(q_width) * 4, "rows"), position(4, "position"),
-      sequence(4, "sequence"), arrived(static_cast<size_t>(shape.n_heads) * 4, "counters"), tile(sizeof(TokenTile), "tile"),
+  const int64_t q_width = shape.n_heads * shape.head_dim,
+                n_segments = (depth + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
+  const DeviceBuffer rows(static_cast<size_t>(3 * q_width) * 4, "rows"), y(static_cast<size_t>(q_width) * 4, "rows"),
+      position(4, "position"), sequence(4, "sequence"), arrived(static_cast<size_t>(shape.n_heads) * 4, "counters"),
+      tile(sizeof(TokenTile), "tile"),
       partials(static_cast<size_t>(shape.n_heads * n_segments * (shape.head_dim + 2)) * 4, "partials");
   fill_kernel<<<64, 256>>>(nullptr, rows.as<float>(), 3 * q_width);
   check(cudaMemset(arrived.data(), 0, arrived.size()), "clearing");
@@ -131,7 +136,8 @@ void time_attention(const Shape& shape, CacheType type, int64_t depth, const Que
     });
   }
   const double bytes = static_cast<double>(cache.bytes() / static_cast<size_t>(n_layers));
-  std::printf("%-10s %s %7ld: exact %8.1f us %5.2f TB/s", shape.name, type == CacheType::f16 ? "f16 " : "q8_0", static_cast<long>(depth), us, bytes / us * 1e-6);
+  std::printf("%-10s %s %7ld: exact %8.1f us %5.2f TB/s", shape.name, type == CacheType::f16 ? "f16 " : "q8_0",
+              static_cast<long>(depth), us, bytes / us * 1e-6);
   fast_us > 0 ? std::printf("   fast %8.1f us %5.2f TB/s\n", fast_us, bytes / fast_us * 1e-6) : std::printf("\n");
 }
 
@@ -139,12 +145,14 @@ void time_attention(const Shape& shape, CacheType type, int64_t depth, const Que
 
 // A warp has kRows rows and 1 / n_parts of their elements, summed in any order; parts meet by atomic additions.
 template <int kRows, int kAhead>
-__global__ void __launch_bounds__(256) free_product_kernel(const __half* w, const float* x, int n_rows, int cols, int n_parts, float* y) {
+__global__ void __launch_bounds__(256)
+    free_product_kernel(const __half* w, const float* x, int n_rows, int cols, int n_parts, float* y) {
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(gridDim.x) * 8;
   const int per_part = cols / n_parts;
   bool waited = false;
-  for (int item = static_cast<int>(blockIdx.x) * 8 + static_cast<int>(threadIdx.x) / 32; item < (n_rows / kRows) * n_parts; item += warps) {
+  for (int item = static_cast<int>(blockIdx.x) * 8 + static_cast<int>(threadIdx.x) / 32;
+       item < (n_rows / kRows) * n_parts; item += warps) {
     const int row = item / n_parts * kRows, begin = item % n_parts * per_part;
     float sum[kRows] = {};
     for (int at = begin + 8 * lane; at < begin + per_part; at += 256 * kAhead) {
@@ -154,7 +162,8 @@ __global__ void __launch_bounds__(256) free_product_kernel(const __half* w, cons
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
           const int j = at + 256 * i;
-          piece[r][i] = j < begin + per_part ? __ldcs(reinterpret_cast<const uint4*>(w + int64_t{row + r} * cols + j)) : uint4{};
+          piece[r][i] =
+              j < begin + per_part ? __ldcs(reinterpret_cast<const uint4*>(w + int64_t{row + r} * cols + j)) : uint4{};
         }
       }
       if (!waited) wait_for_previous(), waited = true;
@@ -178,7 +187,8 @@ __global__ void __launch_bounds__(256) free_product_kernel(const __half* w, cons
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const float all = fold_lanes(sum[r]);
-      if (lane == 0) n_parts == 1 ? static_cast<void>(y[row + r] = all) : static_cast<void>(atomicAdd(y + row + r, all));
+      if (lane == 0)
+        n_parts == 1 ? static_cast<void>(y[row + r] = all) : static_cast<void>(atomicAdd(y + row + r, all));
     }
   }
   if (!waited) wait_for_previous();
@@ -191,8 +201,10 @@ struct Product {
 
 void time_product(const Product& p, const Queue& queue, const Stream& stream) {
   const int64_t bytes = p.rows * p.cols * 2;
-  const int n_copies = static_cast<int>(std::max<int64_t>(2, (int64_t{200} << 20) / bytes + 1));  // beyond the cache of the device
-  const DeviceBuffer w(static_cast<size_t>(n_copies * bytes), "weights"), x(static_cast<size_t>(p.cols) * 4, "a row"), y(static_cast<size_t>(p.rows) * 4, "sums");
+  const int n_copies =
+      static_cast<int>(std::max<int64_t>(2, (int64_t{200} << 20) / bytes + 1));  // beyond the cache of the device
+  const DeviceBuffer w(static_cast<size_t>(n_copies * bytes), "weights"), x(static_cast<size_t>(p.cols) * 4, "a row"),
+      y(static_cast<size_t>(p.rows) * 4, "sums");
   fill_kernel<<<1024, 256>>>(w.as<__half>(), nullptr, n_copies * p.rows * p.cols);
   fill_kernel<<<64, 256>>>(nullptr, x.as<float>(), p.cols);
   check(cudaDeviceSynchronize(), "filling");
@@ -208,7 +220,8 @@ void time_product(const Product& p, const Queue& queue, const Stream& stream) {
     fast ? fast_decode_linears(source, std::span(&task, 1), {}, queue)
          : decode_linears(source, std::span(&task, 1), {}, quant::Activation::f32, 1, queue);
   };
-  const double exact = time_of(stream, [&](int round) { run_ours(round, false); }), fast = time_of(stream, [&](int round) { run_ours(round, true); });
+  const double exact = time_of(stream, [&](int round) { run_ours(round, false); }),
+               fast = time_of(stream, [&](int round) { run_ours(round, true); });
   double best = 1e30;
   std::string how;
   const auto try_free = [&]<int kRows, int kAhead>() {
@@ -216,11 +229,14 @@ void time_product(const Product& p, const Queue& queue, const Stream& stream) {
       for (const int per_processor : {2, 4, 8}) {
         if (p.cols % (8 * n_parts) != 0) continue;
         const double us = time_of(stream, [&](int round) {
-          launch(queue, free_product_kernel<kRows, kAhead>, dim3(static_cast<unsigned>(per_processor * queue.n_multiprocessors)), 256, 0,
-                 reinterpret_cast<const __half*>(w.as<uint8_t>() + round % n_copies * bytes), x.as<float>(), static_cast<int>(p.rows),
-                 static_cast<int>(p.cols), n_parts, y.as<float>());
+          launch(queue, free_product_kernel<kRows, kAhead>,
+                 dim3(static_cast<unsigned>(per_processor * queue.n_multiprocessors)), 256, 0,
+                 reinterpret_cast<const __half*>(w.as<uint8_t>() + round % n_copies * bytes), x.as<float>(),
+                 static_cast<int>(p.rows), static_cast<int>(p.cols), n_parts, y.as<float>());
         });
-        if (us < best) best = us, how = std::to_string(kRows) + " rows, " + std::to_string(n_parts) + " parts, " + std::to_string(per_processor) + " blocks";
+        if (us < best)
+          best = us, how = std::to_string(kRows) + " rows, " + std::to_string(n_parts) + " parts, " +
+                           std::to_string(per_processor) + " blocks";
       }
     }
   };
@@ -229,17 +245,19 @@ void time_product(const Product& p, const Queue& queue, const Stream& stream) {
   try_free.template operator()<2, 4>();
   try_free.template operator()<4, 2>();
   const auto rate = [&](double us) { return static_cast<double>(bytes) / us * 1e-6; };
-  std::printf("%-10s %6ld x %5ld: exact %6.1f us %4.2f TB/s, fast %6.1f us %4.2f TB/s, any order %6.1f us %4.2f TB/s (%s): fast costs %+.1f %%\n", p.name,
-              static_cast<long>(p.rows), static_cast<long>(p.cols), exact, rate(exact), fast, rate(fast), best, rate(best), how.c_str(),
-              (fast / best - 1) * 100);
+  std::printf(
+      "%-10s %6ld x %5ld: exact %6.1f us %4.2f TB/s, fast %6.1f us %4.2f TB/s, any order %6.1f us %4.2f TB/s (%s): "
+      "fast costs %+.1f %%\n",
+      p.name, static_cast<long>(p.rows), static_cast<long>(p.cols), exact, rate(exact), fast, rate(fast), best,
+      rate(best), how.c_str(), (fast / best - 1) * 100);
 }
 
 // --- products of 2,048 tokens with F16 weights
 
 void time_tiles(const Product& p, const Hopper& hopper, const Queue& queue, const Stream& stream) {
   constexpr int64_t kTokens = 2048;
-  const DeviceBuffer w(static_cast<size_t>(2 * p.rows * p.cols), "weights"), x(static_cast<size_t>(2 * kTokens * p.cols), "rows"),
-      y(static_cast<size_t>(4 * kTokens * p.rows), "sums");
+  const DeviceBuffer w(static_cast<size_t>(2 * p.rows * p.cols), "weights"),
+      x(static_cast<size_t>(2 * kTokens * p.cols), "rows"), y(static_cast<size_t>(4 * kTokens * p.rows), "sums");
   fill_kernel<<<1024, 256>>>(w.as<__half>(), nullptr, p.rows * p.cols);
   fill_kernel<<<1024, 256>>>(x.as<__half>(), nullptr, kTokens * p.cols);
   check(cudaDeviceSynchronize(), "filling");
@@ -252,8 +270,11 @@ void time_tiles(const Product& p, const Hopper& hopper, const Queue& queue, cons
     });
   }
   const auto rate = [&](double t) { return 2e-6 * static_cast<double>(kTokens * p.rows * p.cols) / t; };
-  std::printf("%-10s %6ld x %5ld: with the tree %7.1f us %4.0f T flop/s, one chain %7.1f us %4.0f T flop/s: the tree costs %+.1f %%\n", p.name,
-              static_cast<long>(p.rows), static_cast<long>(p.cols), us[1], rate(us[1]), us[0], rate(us[0]), (us[1] / us[0] - 1) * 100);
+  std::printf(
+      "%-10s %6ld x %5ld: with the tree %7.1f us %4.0f T flop/s, one chain %7.1f us %4.0f T flop/s: the tree costs "
+      "%+.1f %%\n",
+      p.name, static_cast<long>(p.rows), static_cast<long>(p.cols), us[1], rate(us[1]), us[0], rate(us[0]),
+      (us[1] / us[0] - 1) * 100);
 }
 
 }  // namespace
@@ -265,15 +286,17 @@ int main() {
   check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "asking for the GPU");
   const Queue queue(stream.get(), can_overlap(), n);
   std::printf("one token, F16 weights\n");
-  for (const Product& p : {Product{"8B qkv", 6144, 4096}, Product{"8B o", 4096, 4096}, Product{"8B gate+up", 28672, 4096}, Product{"8B down", 4096, 14336},
-                           Product{"8B head", 128256, 4096}, Product{"tiny qkv", 2560, 2048}, Product{"tiny o", 2048, 2048},
-                           Product{"tiny g+u", 11264, 2048}, Product{"tiny down", 2048, 5632}}) {
+  for (const Product& p :
+       {Product{"8B qkv", 6144, 4096}, Product{"8B o", 4096, 4096}, Product{"8B gate+up", 28672, 4096},
+        Product{"8B down", 4096, 14336}, Product{"8B head", 128256, 4096}, Product{"tiny qkv", 2560, 2048},
+        Product{"tiny o", 2048, 2048}, Product{"tiny g+u", 11264, 2048}, Product{"tiny down", 2048, 5632}}) {
     time_product(p, queue, stream);
   }
   const HopperMemory hopper(true);
   std::printf("2,048 tokens, F16 weights\n");
-  for (const Product& p : {Product{"8B qkv", 6144, 4096}, Product{"8B o", 4096, 4096}, Product{"8B gate+up", 28672, 4096}, Product{"8B down", 4096, 14336},
-                           Product{"tiny g+u", 11264, 2048}, Product{"tiny down", 2048, 5632}}) {
+  for (const Product& p :
+       {Product{"8B qkv", 6144, 4096}, Product{"8B o", 4096, 4096}, Product{"8B gate+up", 28672, 4096},
+        Product{"8B down", 4096, 14336}, Product{"tiny g+u", 11264, 2048}, Product{"tiny down", 2048, 5632}}) {
     if (hopper.view().n_processors > 0) time_tiles(p, hopper.view(), queue, stream);
   }
   std::printf("attention of one token, one layer\n");

@@ -16,15 +16,9 @@ namespace {
 std::shared_ptr<const assay::ToolFormat> format_of(uint8_t which) {
   assay::tools::Format f;
   switch (which % 7) {
-    case 0:
-      assay::tools::make_generic(f);
-      break;
-    case 1:
-      assay::tools::find_by_mark("<|/tool|>", f);
-      break;
-    case 2:
-      assay::tools::find_by_mark("<|channel|> commentary <|message|>", f);
-      break;
+    case 0: assay::tools::make_generic(f); break;
+    case 1: assay::tools::find_by_mark("<|/tool|>", f); break;
+    case 2: assay::tools::find_by_mark("<|channel|> commentary <|message|>", f); break;
     case 3:  // only at the beginning, one call
       assay::tools::make_generic(f);
       f.before = f.between = "{\"name\": \"";
@@ -95,18 +89,10 @@ ASSAY_FUZZ_TARGET(answer) {
   const auto take = [&](const std::vector<assay::AnswerPiece>& pieces) {
     for (const assay::AnswerPiece& p : pieces) {
       switch (p.kind) {
-        case assay::AnswerPiece::Kind::reasoning:
-          parts.reasoning += p.text;
-          break;
-        case assay::AnswerPiece::Kind::text:
-          parts.text += p.text;
-          break;
-        case assay::AnswerPiece::Kind::call:
-          parts.calls.push_back({p.id, p.text, ""});
-          break;
-        case assay::AnswerPiece::Kind::arguments:
-          parts.calls.at(p.i_call).arguments += p.text;
-          break;
+        case assay::AnswerPiece::Kind::reasoning: parts.reasoning += p.text; break;
+        case assay::AnswerPiece::Kind::text: parts.text += p.text; break;
+        case assay::AnswerPiece::Kind::call: parts.calls.push_back({p.id, p.text, ""}); break;
+        case assay::AnswerPiece::Kind::arguments: parts.calls.at(p.i_call).arguments += p.text; break;
       }
     }
   };

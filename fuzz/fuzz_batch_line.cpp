@@ -1,4 +1,5 @@
-// Lines of batch files: whatever they hold, they are a request or a problem; what was read of an output is its lines or an Error.
+// Lines of batch files: whatever they hold, they are a request or a problem; what was read of an output is its lines or
+// an Error.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Any bytes as a dump: either an Error, or records whose sizes agree. A second time with hashes that fit, for else hardly an input would get
-// past the first of them.
+// Any bytes as a dump: either an Error, or records whose sizes agree. A second time with hashes that fit, for else
+// hardly an input would get past the first of them.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Any bytes as an HTTP request whose body, if it is one, is JSON for each of the paths: its fields, and what it says of messages, tools and the form of answers,
-// are read or refused, never anything else. The bytes in one piece
-// and in small ones are the same request.
+// Any bytes as an HTTP request whose body, if it is one, is JSON for each of the paths: its fields, and what it says of
+// messages, tools and the form of answers, are read or refused, never anything else. The bytes in one piece and in
+// small ones are the same request.
 #include <cstdint>
 #include <cstdlib>
 #include <exception>

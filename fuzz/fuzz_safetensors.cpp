@@ -1,4 +1,5 @@
-// Any bytes as a safetensors file, a tokenizer.json and a tokenizer.model: either an Error, or something that can be used.
+// Any bytes as a safetensors file, a tokenizer.json and a tokenizer.model: either an Error, or something that can be
+// used.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -39,7 +40,8 @@ ASSAY_FUZZ_TARGET(safetensors) {
   attempt([&] {
     const TokenizerJson tokenizer = read_tokenizer_json(text);
     std::string unknown;
-    if (const auto reference = ReferenceTokenizer::make(tokenizer, unknown)) reference->encode("two words, 12 \xC3\xA9");
+    if (const auto reference = ReferenceTokenizer::make(tokenizer, unknown))
+      reference->encode("two words, 12 \xC3\xA9");
   });
   attempt([&] {
     if (read_pieces(text).all.empty()) std::abort();

@@ -61,18 +61,10 @@ ASSAY_FUZZ_TARGET(store) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
     switch (data[0]) {
-      case 'm':
-        read_manifest(text);
-        break;
-      case 't':
-        read_tree(text);
-        break;
-      case 'h':
-        read_head(text);
-        break;
-      default:
-        read_name(text);
-        break;
+      case 'm': read_manifest(text); break;
+      case 't': read_tree(text); break;
+      case 'h': read_head(text); break;
+      default: read_name(text); break;
     }
   } catch (const assay::Error&) {
     return 0;  // the answer to most inputs

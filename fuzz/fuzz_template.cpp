@@ -37,10 +37,8 @@ std::vector<std::string> parts_of(std::string_view text) {
 
 ASSAY_FUZZ_TARGET(template) {
   const auto parts = parts_of({reinterpret_cast<const char*>(data), size});
-  const assay::TemplateLimits limits{.steps_max = 100'000,
-                                     .output_bytes_max = 1 << 18,
-                                     .value_bytes_max = 4 << 20,
-                                     .depth_max = 100};
+  const assay::TemplateLimits limits{
+      .steps_max = 100'000, .output_bytes_max = 1 << 18, .value_bytes_max = 4 << 20, .depth_max = 100};
   assay::TemplateInput input;
   input.messages_json = parts.size() > 1 ? parts[1] : kMessages;
   input.tools_json = parts.size() > 2 ? parts[2] : "";

@@ -61,9 +61,8 @@ ASSAY_FUZZ_TARGET(tokenizer) {
   // means one, even where it comes about between broken bytes.
   const bool is_llama = tokenizer->model() == "llama";
   const bool keeps_all = tokenizer->model() == "gpt2" || (tokenizer == tokenizers[0] && assay::text::is_utf8(text) &&
-                                       text.find("\xE2\x96\x81") == std::string::npos);
-  if (keeps_all)
-    require(tokenizer->decode(ids, true) == (is_llama ? text : assay::text::repaired_utf8(text)));
+                                                          text.find("\xE2\x96\x81") == std::string::npos);
+  if (keeps_all) require(tokenizer->decode(ids, true) == (is_llama ? text : assay::text::repaired_utf8(text)));
 
   // Two pieces with the same options are the text.
   const size_t cut = data[2] % (text.size() + 1);

@@ -24,9 +24,8 @@ ASSAY_FUZZ_TARGET(vocabulary) {
     assay::EncodeOptions options;
     options.parse_special = parse_special;
     try {
-      tokenizer->decode(
-          tokenizer->encode("Hello <s> <user>!  \n\n1234 é\xFF\xE2\x96\x81 <|im_end|>", options),
-          parse_special);
+      tokenizer->decode(tokenizer->encode("Hello <s> <user>!  \n\n1234 é\xFF\xE2\x96\x81 <|im_end|>", options),
+                        parse_special);
     } catch (const assay::Error&) {  // bytes without a token in a vocabulary without an unknown one
     }
   }

@@ -9,11 +9,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "support/content.h"
 #include "programs/program.h"
+#include "programs/terminal_program.h"
+#include "support/content.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
-#include "programs/terminal_program.h"
 
 namespace assay {
 namespace {
@@ -37,7 +37,8 @@ class Conversation : public ::testing::Test {
     return test::run_program(ASSAY_PROGRAM, arguments, options);
   }
   std::vector<std::string> chat(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all = {"chat", model_, "--chat-template", kTemplate, "-n", "6", "--temp", "0", "--ignore-eos", "-c", "128"};
+    std::vector<std::string> all = {"chat",   model_, "--chat-template", kTemplate, "-n", "6",
+                                    "--temp", "0",    "--ignore-eos",    "-c",      "128"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -65,8 +66,10 @@ TEST_F(Conversation, AFullContextIsNoDeadEnd) {
 
 TEST_F(Conversation, CommandsUndoShowAndRefuse) {
   const std::string file = (folder_ / "c.json").string();
-  const ProgramResult r = assay(chat(), "one\ntwo\n/undo\n/save ~/c.json\n/undo\n/undo\n/tokens ab\n/model\n/set temp 0.5\n/set temp default\n/set\n"
-                                        "/set nonsense 1\n/load /nonexistent/x\n/save /nonexistent/x\n/regen now\n/help\n");
+  const ProgramResult r = assay(
+      chat(),
+      "one\ntwo\n/undo\n/save ~/c.json\n/undo\n/undo\n/tokens ab\n/model\n/set temp 0.5\n/set temp default\n/set\n"
+      "/set nonsense 1\n/load /nonexistent/x\n/save /nonexistent/x\n/regen now\n/help\n");
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_THAT(r.err, HasSubstr("[2 messages are left]"));
   EXPECT_THAT(r.err, HasSubstr("there is nothing to undo"));
@@ -95,7 +98,8 @@ TEST_F(Conversation, AFirstMessageComesAsAFlag) {
   };
   std::ofstream(folder_ / "first.txt") << "from a file\n";
   EXPECT_THAT(messages({"-p", "one"}, "two\n/save " + file + "\n"), testing::ElementsAre("one", "two"));
-  EXPECT_THAT(messages({"-f", (folder_ / "first.txt").string()}, "/save " + file + "\n"), testing::ElementsAre("from a file"));
+  EXPECT_THAT(messages({"-f", (folder_ / "first.txt").string()}, "/save " + file + "\n"),
+              testing::ElementsAre("from a file"));
   EXPECT_THAT(messages({"-p", "one", "-st"}, "two\n/save " + file + "\n"), testing::IsEmpty());
   EXPECT_EQ(assay(chat({"-p", "one", "-st"})).out, assay(chat(), "one\n").out);
   EXPECT_EQ(assay(chat({"-st"}), "one\ntwo\n").out, assay(chat(), "one\n").out);
@@ -114,7 +118,9 @@ TEST_F(Conversation, StatsHaveSeedAndCounts) {
 }
 
 TEST_F(Conversation, SettingsAreRefusedByTheirNames) {
-  const ProgramResult r = assay(chat(), "/set temp nan\n/set top-k many\n/set -s 1.5\n/set seed 1.5\n/set logit-bias x\n/set ctx-size 4\n/set temp\n");
+  const ProgramResult r = assay(
+      chat(),
+      "/set temp nan\n/set top-k many\n/set -s 1.5\n/set seed 1.5\n/set logit-bias x\n/set ctx-size 4\n/set temp\n");
   EXPECT_THAT(r.err, HasSubstr("/set temp nan: needs a number\n"));
   EXPECT_THAT(r.err, HasSubstr("/set top-k many: needs a whole number\n"));
   EXPECT_THAT(r.err, HasSubstr("/set seed 1.5: needs -1, or"));
@@ -141,7 +147,8 @@ TEST_F(Conversation, HomeStandsForTilde) {
 TEST_F(Conversation, AnotherModelGoesOn) {
   const std::string other = (folder_ / "other.gguf").string();
   std::filesystem::copy_file(model_, other);
-  const ProgramResult r = assay(chat(), "one\n/model " + other + "\n/regen\n/model /nonexistent.gguf\n/save " + (folder_ / "c.json").string() + "\n");
+  const ProgramResult r = assay(chat(), "one\n/model " + other + "\n/regen\n/model /nonexistent.gguf\n/save " +
+                                            (folder_ / "c.json").string() + "\n");
   EXPECT_THAT(r.err, HasSubstr(other));
   EXPECT_THAT(r.err, HasSubstr("/nonexistent.gguf"));
   EXPECT_EQ(json::parse(content(folder_ / "c.json")).at("messages").as_array().size(), 2u);
@@ -214,7 +221,8 @@ TEST_F(Conversation, WithoutHistoryNothingIsWritten) {
 
 TEST_F(Conversation, RunStopsOrShifts) {
   const auto run = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"run", model_, "-p", "The sea", "--no-chat-template", "--ignore-eos", "-s", "1", "-n", "60", "-c", "32", "--json"});
+    more.insert(more.begin(), {"run", model_, "-p", "The sea", "--no-chat-template", "--ignore-eos", "-s", "1", "-n",
+                               "60", "-c", "32", "--json"});
     return assay(more);
   };
   const ProgramResult full = run({});
@@ -236,7 +244,8 @@ TEST_F(Conversation, RunStopsOrShifts) {
 TEST_F(Conversation, WhatAModelThinksIsApart) {
   const std::string thinks = std::string(kTemplate) + "{% if enable_thinking is not defined %}<think>\n{% endif %}";
   const auto run = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), {"run", model_, "-p", "Hi", "--chat-template", thinks, "--ignore-eos", "--temp", "0", "-n", "30"});
+    more.insert(more.begin(),
+                {"run", model_, "-p", "Hi", "--chat-template", thinks, "--ignore-eos", "--temp", "0", "-n", "30"});
     return assay(more);
   };
   const ProgramResult parted = run({"--reasoning-budget", "5", "--json"});
@@ -251,8 +260,11 @@ TEST_F(Conversation, WhatAModelThinksIsApart) {
   EXPECT_FALSE(whole.as_object().contains("reasoning_content"));
   EXPECT_FALSE(whole.at("text").as_string().empty());
   const json::value off = json::parse(run({"--reasoning-budget", "0", "--json"}).out);
-  EXPECT_FALSE(off.as_object().contains("reasoning_content"));  // enable_thinking is false, so the template opens nothing
-  EXPECT_EQ(json::parse(run({"--chat-template-kwargs", "{\"enable_thinking\": false}", "--json"}).out).at("usage").at("prompt_tokens"),
+  EXPECT_FALSE(
+      off.as_object().contains("reasoning_content"));  // enable_thinking is false, so the template opens nothing
+  EXPECT_EQ(json::parse(run({"--chat-template-kwargs", "{\"enable_thinking\": false}", "--json"}).out)
+                .at("usage")
+                .at("prompt_tokens"),
             off.at("usage").at("prompt_tokens"));
   EXPECT_EQ(run({"--chat-template-kwargs", "[1]"}).exit_code, 2);
   EXPECT_EQ(run({"--reasoning-format", "loud"}).exit_code, 2);
@@ -260,11 +272,14 @@ TEST_F(Conversation, WhatAModelThinksIsApart) {
 
 TEST_F(Conversation, BatchAnswersAsRunDoesAndResumes) {
   std::string input;
-  for (int i = 0; i < 6; ++i) input += "{\"id\": " + std::to_string(i) + ", \"prompt\": \"Question " + std::to_string(i) + "\", \"max_tokens\": " + std::to_string(5 + i) + "}\n";
+  for (int i = 0; i < 6; ++i)
+    input += "{\"id\": " + std::to_string(i) + ", \"prompt\": \"Question " + std::to_string(i) +
+             "\", \"max_tokens\": " + std::to_string(5 + i) + "}\n";
   input += "{\"id\": 6}\n";
   std::ofstream(folder_ / "in.jsonl") << input;
   const std::string in = (folder_ / "in.jsonl").string(), out = (folder_ / "out.jsonl").string();
-  const std::vector<std::string> call = {"batch", model_, "--chat-template", kTemplate, "-s", "4", "-c", "128", "-i", in, "-o", out};
+  const std::vector<std::string> call = {
+      "batch", model_, "--chat-template", kTemplate, "-s", "4", "-c", "128", "-i", in, "-o", out};
   const ProgramResult r = assay(call);
   EXPECT_EQ(r.exit_code, 1);  // the last line
   EXPECT_EQ(r.out, "");
@@ -275,10 +290,13 @@ TEST_F(Conversation, BatchAnswersAsRunDoesAndResumes) {
   for (int i = 0; i < 6; ++i) {
     ASSERT_TRUE(std::getline(lines, line));
     const json::value v = json::parse(line);
-    const json::value alone = json::parse(assay({"run", model_, "--chat-template", kTemplate, "-s", "4", "-c", "128", "-p", "Question " + std::to_string(i),
-                                                 "-n", std::to_string(5 + i), "--json"}).out);
+    const json::value alone =
+        json::parse(assay({"run", model_, "--chat-template", kTemplate, "-s", "4", "-c", "128", "-p",
+                           "Question " + std::to_string(i), "-n", std::to_string(5 + i), "--json"})
+                        .out);
     EXPECT_EQ(v.at("id"), i);
-    for (const char* key : {"text", "ids", "finish_reason", "usage", "seed"}) EXPECT_EQ(v.at(key), alone.at(key)) << key;
+    for (const char* key : {"text", "ids", "finish_reason", "usage", "seed"})
+      EXPECT_EQ(v.at(key), alone.at(key)) << key;
   }
   ASSERT_TRUE(std::getline(lines, line));
   EXPECT_THAT(line, HasSubstr("{\"id\":6,\"error\":\"line 7: needs one of prompt and messages\"}"));
@@ -290,42 +308,54 @@ TEST_F(Conversation, BatchAnswersAsRunDoesAndResumes) {
   EXPECT_EQ(rest.exit_code, 1);
   EXPECT_EQ(content(out), answers);
   EXPECT_THAT(rest.err, HasSubstr("answered before"));
-  const ProgramResult piped = assay({"batch", model_, "--chat-template", kTemplate, "-s", "4", "-c", "128", "-np", "2"}, input);
+  const ProgramResult piped =
+      assay({"batch", model_, "--chat-template", kTemplate, "-s", "4", "-c", "128", "-np", "2"}, input);
   EXPECT_EQ(piped.out, answers);
   EXPECT_EQ(assay({"batch", model_, "--resume"}).exit_code, 2);
   EXPECT_EQ(assay({"batch", model_, "-o", (folder_ / "no/out").string(), "-i", in}).exit_code, 1);
   EXPECT_EQ(assay({"batch", model_, "-i", (folder_ / "none").string()}).exit_code, 1);
   std::ofstream(folder_ / "other.txt") << "a letter\n";
-  const ProgramResult other = assay({"batch", model_, "--chat-template", kTemplate, "-i", in, "-o", (folder_ / "other.txt").string(), "--resume"});
+  const ProgramResult other = assay(
+      {"batch", model_, "--chat-template", kTemplate, "-i", in, "-o", (folder_ / "other.txt").string(), "--resume"});
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_EQ(content(folder_ / "other.txt"), "a letter\n");
 }
 
 TEST_F(Conversation, AnswersAreHeldToAGrammarOrASchema) {
-  const std::vector<std::string> once = {"run", model_, "-p", "x", "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--no-chat-template"};
+  const std::vector<std::string> once = {"run",     model_,   "-p",      "x",       "-n",
+                                         "40",      "--temp", "2",       "--top-k", "0",
+                                         "--top-p", "1",      "--min-p", "0",       "--no-chat-template"};
   const auto run = [&](std::vector<std::string> more) {
     more.insert(more.begin(), once.begin(), once.end());
     return assay(more);
   };
   for (const char* seed : {"1", "2", "3"}) {
     EXPECT_THAT(run({"--grammar", "root ::= \"yes\" | \"no\"", "-s", seed}).out, testing::AnyOf("yes\n", "no\n"));
-    const ProgramResult r = run({"-j", R"({"properties": {"a": {"type": "integer", "minimum": 1, "maximum": 9}, "b": {"type": "boolean"}}, "required": ["a", "b"]})", "-s", seed});
+    const ProgramResult r = run(
+        {"-j",
+         R"({"properties": {"a": {"type": "integer", "minimum": 1, "maximum": 9}, "b": {"type": "boolean"}}, "required": ["a", "b"]})",
+         "-s", seed});
     EXPECT_EQ(r.exit_code, 0) << r.err;
     const json::object answer = json::parse(r.out).as_object();
     EXPECT_THAT(answer.at("a").as_int64(), testing::AllOf(testing::Ge(1), testing::Le(9)));
     EXPECT_TRUE(answer.at("b").is_bool());
-    EXPECT_EQ(run({"-j", R"({"type": "string", "maxLength": 5})", "-s", seed, "-t", "1"}).out, run({"-j", R"({"type": "string", "maxLength": 5})", "-s", seed, "-t", "2"}).out);
+    EXPECT_EQ(run({"-j", R"({"type": "string", "maxLength": 5})", "-s", seed, "-t", "1"}).out,
+              run({"-j", R"({"type": "string", "maxLength": 5})", "-s", seed, "-t", "2"}).out);
   }
   std::ofstream(folder_ / "s.json") << R"({"enum": ["one", "two"]})";
   std::ofstream(folder_ / "g.gbnf") << "root ::= [0-9]{3}";
   EXPECT_THAT(run({"-jf", (folder_ / "s.json").string()}).out, testing::AnyOf("\"one\"\n", "\"two\"\n"));
-  for (const auto& [flag, reads, name] : {std::tuple("-j", "-jf", "s.json"), std::tuple("--grammar", "--grammar-file", "g.gbnf")}) {
+  for (const auto& [flag, reads, name] :
+       {std::tuple("-j", "-jf", "s.json"), std::tuple("--grammar", "--grammar-file", "g.gbnf")}) {
     const ProgramResult mistaken = run({flag, (folder_ / name).string()});
     EXPECT_EQ(mistaken.exit_code, 2);
-    EXPECT_THAT(mistaken.err, testing::AllOf(HasSubstr("is the name of a file"), HasSubstr(std::string(reads) + " "))) << flag;
+    EXPECT_THAT(mistaken.err, testing::AllOf(HasSubstr("is the name of a file"), HasSubstr(std::string(reads) + " ")))
+        << flag;
   }
   EXPECT_THAT(run({"--grammar-file", (folder_ / "g.gbnf").string()}).out, testing::MatchesRegex("[0-9][0-9][0-9]\n"));
-  const ProgramResult talk = assay({"chat", model_, "--chat-template", kTemplate, "-c", "128", "--grammar", "root ::= \"ja\""}, "x\n/set temp 0.3\ny\n");
+  const ProgramResult talk =
+      assay({"chat", model_, "--chat-template", kTemplate, "-c", "128", "--grammar", "root ::= \"ja\""},
+            "x\n/set temp 0.3\ny\n");
   std::istringstream lines(talk.out);
   int n_answers = 0;
   for (std::string line; std::getline(lines, line);) n_answers += line == "ja" ? 1 : 0;
@@ -339,7 +369,8 @@ TEST_F(Conversation, AnswersAreHeldToAGrammarOrASchema) {
 TEST_F(Conversation, CheckSchemaNamesWhatIsRefused) {
   const ProgramResult good = assay({"check-schema", "-"}, R"({"type": "object"})");
   EXPECT_EQ(good.exit_code, 0) << good.err;
-  const ProgramResult bad = assay({"check-schema", "-", "--json"}, R"({"properties": {"a": {"uniqueItems": true}, "b": {"if": {}}}})");
+  const ProgramResult bad =
+      assay({"check-schema", "-", "--json"}, R"({"properties": {"a": {"uniqueItems": true}, "b": {"if": {}}}})");
   EXPECT_EQ(bad.exit_code, 1);
   const json::array problems = json::parse(bad.out).at("problems").as_array();
   ASSERT_EQ(problems.size(), 2u);

@@ -14,9 +14,9 @@
 #include <optional>
 #include <thread>
 
+#include "programs/program.h"
 #include "support/content.h"
 #include "support/gguf_writer.h"
-#include "programs/program.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_chat_model.h"
@@ -34,7 +34,9 @@ class FilesTest : public ::testing::Test {
   FilesTest() { test::TinyLlamaWriter({}).file().write(folder_ / "in.gguf"); }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  ProgramResult assay(const std::vector<std::string>& arguments) const { return test::run_program(ASSAY_PROGRAM, arguments, {}); }
+  ProgramResult assay(const std::vector<std::string>& arguments) const {
+    return test::run_program(ASSAY_PROGRAM, arguments, {});
+  }
   size_t n_files() const { return static_cast<size_t>(std::distance(fs::directory_iterator(folder_.path()), {})); }
   std::string content(const std::string& name) const { return test::content(folder_ / name); }
 
@@ -42,13 +44,16 @@ class FilesTest : public ::testing::Test {
 };
 
 TEST_F(FilesTest, EditThenDiff) {
-  const ProgramResult edited = assay({"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:new", "--rename-tensor", "output_norm.weight=lost"});
+  const ProgramResult edited = assay({"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:new",
+                                      "--rename-tensor", "output_norm.weight=lost"});
   EXPECT_EQ(edited.exit_code, 2) << "the model lacks a weight then";
   EXPECT_THAT(edited.err, HasSubstr("--force"));
   EXPECT_EQ(n_files(), 1u);
-  const ProgramResult named = assay({"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:new", "--set", "llama.context_length=256"});
+  const ProgramResult named = assay({"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:new",
+                                     "--set", "llama.context_length=256"});
   EXPECT_EQ(named.exit_code, 0) << named.err;
-  EXPECT_EQ(named.out, "llama.context_length\n  - u32 512\n  + u32 256\ngeneral.name\n  - (not there)\n  + string \"new\"\n");
+  EXPECT_EQ(named.out,
+            "llama.context_length\n  - u32 512\n  + u32 256\ngeneral.name\n  - (not there)\n  + string \"new\"\n");
   const ProgramResult found = assay({"diff", path("in.gguf"), path("out.gguf"), "--json"});
   EXPECT_EQ(found.exit_code, 0) << found.err;
   const auto json = boost::json::parse(found.out);
@@ -59,19 +64,19 @@ TEST_F(FilesTest, EditThenDiff) {
 }
 
 TEST_F(FilesTest, WrongCalls) {
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"edit", path("in.gguf"), "--set", "a=u32:1"},
-           {"edit", path("in.gguf"), "-o", path("out.gguf")},
-           {"edit", path("in.gguf"), "-o", path("in.gguf"), "--set", "a=u32:1"},
-           {"edit", path("in.gguf"), "-o", path("out.gguf"), "--remove", "no.such"},
-           {"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "a=7"},
-           {"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "a"},
-           {"split", path("in.gguf"), path("p")},
-           {"split", path("in.gguf"), path("p"), "--max-size", "2T"},
-           {"split", path("in.gguf"), path("p"), "--max-tensors", "0"},
-           {"merge", path("in.gguf"), path("out.gguf")},
-           {"diff", path("in.gguf")},
-           {"imatrix", path("in.gguf")}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"edit", path("in.gguf"), "--set", "a=u32:1"},
+                                             {"edit", path("in.gguf"), "-o", path("out.gguf")},
+                                             {"edit", path("in.gguf"), "-o", path("in.gguf"), "--set", "a=u32:1"},
+                                             {"edit", path("in.gguf"), "-o", path("out.gguf"), "--remove", "no.such"},
+                                             {"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "a=7"},
+                                             {"edit", path("in.gguf"), "-o", path("out.gguf"), "--set", "a"},
+                                             {"split", path("in.gguf"), path("p")},
+                                             {"split", path("in.gguf"), path("p"), "--max-size", "2T"},
+                                             {"split", path("in.gguf"), path("p"), "--max-tensors", "0"},
+                                             {"merge", path("in.gguf"), path("out.gguf")},
+                                             {"diff", path("in.gguf")},
+                                             {"imatrix", path("in.gguf")}}) {
     const ProgramResult r = assay(arguments);
     EXPECT_EQ(r.exit_code, 2) << arguments.front() << ": " << r.err;
     EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
@@ -101,7 +106,8 @@ TEST_F(FilesTest, AFullDiskLeavesTheOldFile) {
     std::string command = "trap '' XFSZ; ulimit -f ";
     command += std::to_string(bytes / 512);
     command += "; exec \"$0\" split \"$1\" \"$2\" --max-tensors 1000";
-    const ProgramResult r = test::run_program("/bin/sh", {"-c", command, ASSAY_PROGRAM, path("in.gguf"), path("p")}, {});
+    const ProgramResult r =
+        test::run_program("/bin/sh", {"-c", command, ASSAY_PROGRAM, path("in.gguf"), path("p")}, {});
     EXPECT_EQ(r.exit_code, 1) << r.err;
     EXPECT_THAT(r.err, HasSubstr("File too large"));
     EXPECT_EQ(content(out), "old");
@@ -109,7 +115,8 @@ TEST_F(FilesTest, AFullDiskLeavesTheOldFile) {
   }
 }
 
-// Starts the program, sends it a signal as soon as `sign` is there, and gives back how it ended; nullopt where it was done before.
+// Starts the program, sends it a signal as soon as `sign` is there, and gives back how it ended; nullopt where it was
+// done before.
 std::optional<int> end_of_interrupted(const std::vector<std::string>& arguments, const fs::path& sign, int signal) {
   std::vector<char*> pointers;
   std::string program = ASSAY_PROGRAM;
@@ -138,10 +145,14 @@ std::optional<int> end_of_interrupted(const std::vector<std::string>& arguments,
 // Of a file that takes a while to copy: 1 GiB, which lies nowhere.
 TEST_F(FilesTest, SignalsLeaveTheOldFile) {
   constexpr uintmax_t kBytes = uintmax_t{1} << 30;
-  test::GgufWriter().set("general.architecture", "llama").raw_tensor("t", {1 << 20, kBytes >> 20}, 24, 0).write(folder_ / "large.gguf");
+  test::GgufWriter()
+      .set("general.architecture", "llama")
+      .raw_tensor("t", {1 << 20, kBytes >> 20}, 24, 0)
+      .write(folder_ / "large.gguf");
   fs::resize_file(folder_ / "large.gguf", fs::file_size(folder_ / "large.gguf") + kBytes);
   std::ofstream(folder_ / "out.gguf") << "old";
-  const std::vector<std::string> edit = {"edit", path("large.gguf"), "-o", path("out.gguf"), "--set", "general.name=str:x", "--force"};
+  const std::vector<std::string> edit = {"edit",  path("large.gguf"),   "-o",     path("out.gguf"),
+                                         "--set", "general.name=str:x", "--force"};
   const fs::path partial = folder_ / "out.gguf.partial";
   for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
     std::optional<int> end;
@@ -170,14 +181,14 @@ TEST_F(FilesTest, OtherNamesOfTheSourceAreRefused) {
     if (name.starts_with("p-00001")) first = name;
   }
   fs::create_symlink(first, folder_ / "part.gguf");
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"edit", path("in.gguf"), "-o", path("link.gguf"), "--set", "a=u32:1"},
-           {"edit", path("in.gguf"), "-o", path("name.gguf"), "--set", "a=u32:1"},
-           {"edit", path("link.gguf"), "-o", path("in.gguf"), "--set", "a=u32:1"},
-           {"merge", path(first), path(first)},
-           {"merge", path(first), path("part.gguf")},
-           {"quantize", path("in.gguf"), path("link.gguf"), "Q8_0"},
-           {"quantize", path("in.gguf"), path("name.gguf"), "Q8_0"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"edit", path("in.gguf"), "-o", path("link.gguf"), "--set", "a=u32:1"},
+                                             {"edit", path("in.gguf"), "-o", path("name.gguf"), "--set", "a=u32:1"},
+                                             {"edit", path("link.gguf"), "-o", path("in.gguf"), "--set", "a=u32:1"},
+                                             {"merge", path(first), path(first)},
+                                             {"merge", path(first), path("part.gguf")},
+                                             {"quantize", path("in.gguf"), path("link.gguf"), "Q8_0"},
+                                             {"quantize", path("in.gguf"), path("name.gguf"), "Q8_0"}}) {
     const ProgramResult r = assay(arguments);
     EXPECT_EQ(r.exit_code, 2) << arguments.front() << " " << arguments[1] << ": " << r.err;
     EXPECT_THAT(r.err, HasSubstr("another name is needed"));
@@ -187,7 +198,8 @@ TEST_F(FilesTest, OtherNamesOfTheSourceAreRefused) {
 TEST_F(FilesTest, RankedByDivergence) {
   test::write_tiny_chat_model(folder_ / "chat.gguf");
   EXPECT_EQ(assay({"quantize", path("chat.gguf"), path("q.gguf"), "Q8_0"}).exit_code, 0);
-  const std::vector<std::string> diff = {"diff", path("chat.gguf"), path("q.gguf"), "--json", "--kld", "-c", "64", "-t", "2"};
+  const std::vector<std::string> diff = {"diff", path("chat.gguf"), path("q.gguf"), "--json", "--kld", "-c", "64", "-t",
+                                         "2"};
   const ProgramResult found = assay(diff);
   ASSERT_EQ(found.exit_code, 0) << found.err;
   const auto json = boost::json::parse(found.out);
@@ -197,18 +209,19 @@ TEST_F(FilesTest, RankedByDivergence) {
   ASSERT_GT(tensors.size(), 10u);
   for (size_t i = 1; i < tensors.size(); ++i)
     EXPECT_GE(tensors[i - 1].at("kld").to_number<double>(), tensors[i].at("kld").to_number<double>());
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"diff", path("chat.gguf"), path("q.gguf"), "--estimate"},
-           {"diff", path("chat.gguf"), path("q.gguf"), "-f", path("chat.gguf")},
-           {"diff", path("chat.gguf"), path("q.gguf"), "--kld", "--chunks", "0"},
-           {"diff", path("chat.gguf"), path("q.gguf"), "--kld", "-c", "7"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"diff", path("chat.gguf"), path("q.gguf"), "--estimate"},
+                                             {"diff", path("chat.gguf"), path("q.gguf"), "-f", path("chat.gguf")},
+                                             {"diff", path("chat.gguf"), path("q.gguf"), "--kld", "--chunks", "0"},
+                                             {"diff", path("chat.gguf"), path("q.gguf"), "--kld", "-c", "7"}}) {
     EXPECT_EQ(assay(arguments).exit_code, 2) << arguments[3];
   }
 }
 
 TEST_F(FilesTest, MatricesAreMergedAndShown) {
   const std::string old = test::data("imatrix/python.dat").string(), now = test::data("imatrix/python.gguf").string();
-  const ProgramResult merged = assay({"imatrix", "--in-file", now, "--in-file", now, "-o", path("both.gguf"), "--json"});
+  const ProgramResult merged =
+      assay({"imatrix", "--in-file", now, "--in-file", now, "-o", path("both.gguf"), "--json"});
   EXPECT_EQ(merged.exit_code, 0) << merged.err;
   const auto json = boost::json::parse(merged.out);
   EXPECT_EQ(json.at("chunks").as_int64(), 4);

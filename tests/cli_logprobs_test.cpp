@@ -19,7 +19,8 @@ class CliLogprobs : public ::testing::Test {
  protected:
   ProgramResult assay(std::vector<std::string> arguments) { return test::run_program(ASSAY_PROGRAM, arguments); }
   ProgramResult run(std::vector<std::string> more) {
-    more.insert(more.begin(), {"run", model_, "-p", "The sea", "-n", "4", "--seed", "3", "--no-chat-template", "--ignore-eos"});
+    more.insert(more.begin(),
+                {"run", model_, "-p", "The sea", "-n", "4", "--seed", "3", "--no-chat-template", "--ignore-eos"});
     return assay(more);
   }
   const std::string model_ = test::shared("goldens/tiny/llama.gguf").string();

@@ -38,25 +38,30 @@ class CliQuantize : public testing::Test {
 TEST_F(CliQuantize, DryRunPrintsTypesAndWritesNothing) {
   const ProgramResult r = quantize({"Q4_K_S", "--dry-run"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
-  EXPECT_THAT(r.out, testing::ContainsRegex("blk.0.ffn_down.weight +96 x 512 +BF16 -> Q4_K +27648 bytes +4.5000 bits a weight"));
+  EXPECT_THAT(r.out, testing::ContainsRegex(
+                         "blk.0.ffn_down.weight +96 x 512 +BF16 -> Q4_K +27648 bytes +4.5000 bits a weight"));
   EXPECT_THAT(r.out, HasSubstr("Q4_K_S: 21 tensors, "));
   EXPECT_THAT(r.err, HasSubstr("assay: blk.1.attn_q.weight: 96 columns are not whole blocks of Q4_K: Q5_0 instead\n"));
   EXPECT_THAT(r.err, Not(HasSubstr("blk.1.ffn_down.weight")));
   EXPECT_EQ(quantize({out(), "Q4_K_S", "--dry-run"}).out, r.out);
   EXPECT_FALSE(std::filesystem::exists(out()));
-  EXPECT_THAT(quantize({"IQ2_XXS", "--pure", "--dry-run"}).err, HasSubstr("blk.0.ffn_down.weight as IQ2_XXS needs an importance matrix"));
+  EXPECT_THAT(quantize({"IQ2_XXS", "--pure", "--dry-run"}).err,
+              HasSubstr("blk.0.ffn_down.weight as IQ2_XXS needs an importance matrix"));
 }
 
 TEST_F(CliQuantize, WritesTheFile) {
   const ProgramResult r = quantize({out(), "q8_0", "-t", "2"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(r.out, "");
-  EXPECT_THAT(test::run_program(ASSAY_PROGRAM, {"quantize", out(), "COPY", "--dry-run"}).out, HasSubstr("Q8_0 -> Q8_0"));
+  EXPECT_THAT(test::run_program(ASSAY_PROGRAM, {"quantize", out(), "COPY", "--dry-run"}).out,
+              HasSubstr("Q8_0 -> Q8_0"));
   EXPECT_EQ(quantize({folder_ / "best.gguf", "Q4_0", "--effort", "best"}).exit_code, 0);
-  EXPECT_THAT(quantize({folder_ / "best.gguf", "Q4_0", "--effort", "best"}).err, HasSubstr("of that of --effort normal"));
+  EXPECT_THAT(quantize({folder_ / "best.gguf", "Q4_0", "--effort", "best"}).err,
+              HasSubstr("of that of --effort normal"));
 }
 
-// verify's stages of the new file: what the flags have broken is said; what the old file had is not the command's fault.
+// verify's stages of the new file: what the flags have broken is said; what the old file had is not the command's
+// fault.
 TEST_F(CliQuantize, HoldsWhatItWroteAgainstVerify) {
   const std::vector<std::string> breaks = {out(), "Q8_0", "--override-kv", "llama.attention.head_count=int:7"};
   const ProgramResult broken = quantize(breaks);
@@ -67,7 +72,8 @@ TEST_F(CliQuantize, HoldsWhatItWroteAgainstVerify) {
   EXPECT_EQ(quantize(unchecked).exit_code, 0);
 
   const std::string foreign = folder_ / "foreign.gguf";
-  const std::vector<std::string> edit = {"edit", folder_ / "in.gguf", "-o", foreign, "--force", "--set", "llama.attention.head_count=7"};
+  const std::vector<std::string> edit = {"edit",  folder_ / "in.gguf",           "-o", foreign, "--force",
+                                         "--set", "llama.attention.head_count=7"};
   ASSERT_EQ(test::run_program(ASSAY_PROGRAM, edit).exit_code, 0);
   const ProgramResult r = test::run_program(ASSAY_PROGRAM, {"quantize", foreign, out(), "Q8_0"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
@@ -104,7 +110,8 @@ TEST_F(CliQuantize, AQuantisedSourceIsTakenWithLeaveOnly) {
   const ProgramResult refused = test::run_program(ASSAY_PROGRAM, {"quantize", small, out(), "Q4_0"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--allow-requantize"));
-  const ProgramResult taken = test::run_program(ASSAY_PROGRAM, {"quantize", small, out(), "Q4_0", "--allow-requantize"});
+  const ProgramResult taken =
+      test::run_program(ASSAY_PROGRAM, {"quantize", small, out(), "Q4_0", "--allow-requantize"});
   EXPECT_EQ(taken.exit_code, 0);
   EXPECT_THAT(taken.err, HasSubstr("the source is quantised already (Q8_0)"));
 }

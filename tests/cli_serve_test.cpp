@@ -38,7 +38,8 @@ class RunningServer {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
     posix_spawn_file_actions_addclose(&actions, ends[0]);
-    if (posix_spawn(&pid_, ASSAY_PROGRAM, &actions, nullptr, argv.data(), environ) != 0) throw std::runtime_error("no program");
+    if (posix_spawn(&pid_, ASSAY_PROGRAM, &actions, nullptr, argv.data(), environ) != 0)
+      throw std::runtime_error("no program");
     posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
     err_ = ends[0];
@@ -72,8 +73,10 @@ std::string ask(uint16_t port, const std::string& path, const std::string& body)
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  const std::string request = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " +
-                              std::to_string(body.size()) + "\r\n\r\n" + body;
+  const std::string request =
+      "POST " + path +
+      " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
   EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
   std::string reply;
   char buffer[4096];
@@ -91,12 +94,16 @@ TEST(CliServe, AnswersAsRunDoesAndEndsWhenAsked) {
     const std::string line = server.line();
     ASSERT_THAT(line, HasSubstr("assay: serving tiny at http://127.0.0.1:"));
     const auto port = static_cast<uint16_t>(std::stoi(line.substr(line.find("127.0.0.1:") + 10)));
-    const json::value answer = json::parse(ask(port, "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "ab"}], "seed": 5, "max_tokens": 20, "temperature": 1.3})"));
-    const test::ProgramResult run = test::run_program(ASSAY_PROGRAM, {"run", model, "-p", "ab", "-s", "5", "-n", "20", "--temp", "1.3", "-c", "128", "--json"});
+    const json::value answer = json::parse(
+        ask(port, "/v1/chat/completions",
+            R"({"messages": [{"role": "user", "content": "ab"}], "seed": 5, "max_tokens": 20, "temperature": 1.3})"));
+    const test::ProgramResult run = test::run_program(
+        ASSAY_PROGRAM, {"run", model, "-p", "ab", "-s", "5", "-n", "20", "--temp", "1.3", "-c", "128", "--json"});
     ASSERT_EQ(run.exit_code, 0) << run.err;
     const json::value alone = json::parse(run.out);
     EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), alone.at("text"));
-    EXPECT_EQ(answer.at("usage").at("completion_tokens").to_number<int>(), alone.at("usage").at("completion_tokens").to_number<int>());
+    EXPECT_EQ(answer.at("usage").at("completion_tokens").to_number<int>(),
+              alone.at("usage").at("completion_tokens").to_number<int>());
     EXPECT_THAT(server.line(), HasSubstr("\"status\":200"));
     server.signal(signal);
     EXPECT_EQ(server.wait(), 128 + signal);
@@ -125,8 +132,10 @@ TEST(CliServe, WrongCallsSayWhatIsNeeded) {
   EXPECT_THAT(refused({"-np", "0"}), HasSubstr("2 assay: -np 0"));
   EXPECT_THAT(refused({"--host", "0.0.0.0"}), HasSubstr("needs keys (--api-key-file), or --no-key"));
   EXPECT_THAT(refused({"--host", "example.org"}), HasSubstr("needs an address"));
-  EXPECT_THAT(refused({"--api-key-file", "/dev/null"}), HasSubstr("2 assay: --api-key-file /dev/null: it holds no key"));
-  EXPECT_THAT(refused({"--host", "192.0.2.1", "--no-key"}), HasSubstr("1 assay: 192.0.2.1 port 8080"));  // no address of this machine
+  EXPECT_THAT(refused({"--api-key-file", "/dev/null"}),
+              HasSubstr("2 assay: --api-key-file /dev/null: it holds no key"));
+  EXPECT_THAT(refused({"--host", "192.0.2.1", "--no-key"}),
+              HasSubstr("1 assay: 192.0.2.1 port 8080"));  // no address of this machine
 }
 
 }  // namespace

@@ -42,10 +42,9 @@ void expect_refusal(const ProgramResult& r, int exit_code, const std::string& pa
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
 }
 
-const std::vector<std::string> kCommands = {"run",      "chat",   "batch",    "tokenize", "detokenize",
-                                            "template", "logits", "embed", "inspect",  "bench", "perplexity",
-                                            "devices",  "trace",  "verify",   "imatrix",
-                                            "diff",     "edit",   "split",    "merge",    "quantize"};
+const std::vector<std::string> kCommands = {
+    "run",        "chat",    "batch", "tokenize", "detokenize", "template", "logits", "embed", "inspect", "bench",
+    "perplexity", "devices", "trace", "verify",   "imatrix",    "diff",     "edit",   "split", "merge",   "quantize"};
 
 TEST(Cli, HelpTeaches) {
   const ProgramResult all = assay({"--help"});
@@ -75,9 +74,8 @@ TEST(Cli, WrongCallsEndWithTwo) {
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--activations", "9"}), 2, "needs 15, 8 or 16");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "-ctk", "q9"}), 2, "q9");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "abacus"}), 2, "abacus");
-  expect_refusal(
-      assay({"run", "m.gguf", "-p", "x", "--backend", "hybrid-f32", "--numerics", "exact"}), 2,
-      "hybrid-f32");
+  expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "hybrid-f32", "--numerics", "exact"}), 2,
+                 "hybrid-f32");
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "-f", "y"}), 2, "exclude");
   expect_refusal(assay({"logits", "m.gguf"}), 2, "no prompt");
   expect_refusal(assay({"trace", "m.gguf"}), 2, "no prompt");
@@ -100,12 +98,11 @@ TEST(Cli, WrongCallsEndWithTwo) {
   expect_refusal(assay({"perplexity", "m.gguf", "-p", "x", "--chunks", "0"}), 2, "--chunks 0");
 }
 
-TEST(Cli, CudaIsRefusedByName) {
-  expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "cuda"}), 1, "CUDA");
-}
+TEST(Cli, CudaIsRefusedByName) { expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "cuda"}), 1, "CUDA"); }
 
 TEST(Cli, VulkanIsRefusedByName) {
-  if (!json::parse(assay({"devices", "--json"}).out).as_object().contains("no_vulkan")) GTEST_SKIP() << "a Vulkan device is here";
+  if (!json::parse(assay({"devices", "--json"}).out).as_object().contains("no_vulkan"))
+    GTEST_SKIP() << "a Vulkan device is here";
   expect_refusal(assay({"run", "m.gguf", "-p", "x", "--backend", "vulkan"}), 1, "Vulkan");
 }
 
@@ -116,7 +113,8 @@ TEST(Cli, DevicesNameTheProcessorAndTellWhyThereIsNoGpu) {
   EXPECT_EQ(devices[0].at("backend"), "cpu");
   EXPECT_GT(devices[0].at("memory").to_number<int64_t>(), 0);
   for (const std::string backend : {"cuda", "vulkan"}) {
-    const bool is_there = std::any_of(devices.begin(), devices.end(), [&](const json::value& d) { return d.at("backend").as_string() == backend; });
+    const bool is_there = std::any_of(devices.begin(), devices.end(),
+                                      [&](const json::value& d) { return d.at("backend").as_string() == backend; });
     EXPECT_NE(is_there, found.contains("no_" + backend)) << backend;
   }
   EXPECT_THAT(assay({"devices"}).out, StartsWith("cpu "));
@@ -148,8 +146,7 @@ class CliTiny : public ::testing::Test {
  protected:
   CliTiny() { test::TinyLlamaWriter({}).file().write(path_); }
   json::object logits(std::vector<std::string> more, const ProgramOptions& options = {}) {
-    std::vector<std::string> arguments = {"logits", path_, "--ids", "1,2,3,4,5,6,7,8,9,10,11",
-                                          "--json"};
+    std::vector<std::string> arguments = {"logits", path_, "--ids", "1,2,3,4,5,6,7,8,9,10,11", "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult r = assay(arguments, options);
     EXPECT_EQ(r.exit_code, 0) << r.err;
@@ -161,21 +158,17 @@ class CliTiny : public ::testing::Test {
 
 TEST_F(CliTiny, LogitsHaveTheirKeysAndDependOnNumericsAlone) {
   const json::object plain = logits({});
-  for (const char* key :
-       {"ids", "top", "logsumexp", "mean_nll", "logits_digest", "kv_digest", "numerics"})
+  for (const char* key : {"ids", "top", "logsumexp", "mean_nll", "logits_digest", "kv_digest", "numerics"})
     EXPECT_TRUE(plain.contains(key)) << key;
   EXPECT_EQ(plain.at("top").as_array().size(), 10u);
   EXPECT_EQ(plain.at("numerics").at("version").as_int64(), 1);
   EXPECT_EQ(plain.at("numerics").at("mode").as_string(), "exact");
-  for (const std::vector<std::string>& same : {std::vector<std::string>{"-t", "3"},
-                                               {"-ub", "1"},
-                                               {"-ub", "4", "-t", "2"},
-                                               {"--kernels", "reference"}}) {
+  for (const std::vector<std::string>& same :
+       {std::vector<std::string>{"-t", "3"}, {"-ub", "1"}, {"-ub", "4", "-t", "2"}, {"--kernels", "reference"}}) {
     EXPECT_EQ(logits(same).at("logits_digest"), plain.at("logits_digest")) << same[0];
     EXPECT_EQ(logits(same).at("kv_digest"), plain.at("kv_digest")) << same[0];
   }
-  EXPECT_EQ(logits({"--backend", "hybrid-f32"}).at("logits_digest"),
-            logits({"--numerics", "f32"}).at("logits_digest"));
+  EXPECT_EQ(logits({"--backend", "hybrid-f32"}).at("logits_digest"), logits({"--numerics", "f32"}).at("logits_digest"));
   EXPECT_NE(logits({"-ctk", "f32", "-ctv", "f32"}).at("kv_digest"), plain.at("kv_digest"));
   EXPECT_EQ(logits({"--top", "3"}).at("top").as_array().size(), 3u);
 }
@@ -193,7 +186,8 @@ TEST_F(CliTiny, EmbedGivesALineATextWithTheBitsItHasAlone) {
   };
   const auto alone = embed({"--ids", "1,2,3"}), other = embed({"--ids", "[7]"});
   ASSERT_EQ(alone.size(), 1u);
-  for (const char* key : {"embedding", "ids", "pooling", "normalized", "numerics"}) EXPECT_TRUE(alone[0].contains(key)) << key;
+  for (const char* key : {"embedding", "ids", "pooling", "normalized", "numerics"})
+    EXPECT_TRUE(alone[0].contains(key)) << key;
   EXPECT_EQ(alone[0].at("embedding").as_array().size(), 256u);
   EXPECT_EQ(alone[0].at("pooling"), "mean");
   EXPECT_EQ(alone[0].at("normalized"), true);
@@ -211,21 +205,18 @@ TEST_F(CliTiny, EmbedGivesALineATextWithTheBitsItHasAlone) {
 
 TEST_F(CliTiny, TheEnvironmentSetsFlagsAndTheCommandLineWins) {
   ProgramOptions options;
-  options.environment = {
-      {"ASSAY_NUMERICS", "f32"}, {"ASSAY_TOP", "4"}, {"ASSAY_KERNELS", "reference"}};
+  options.environment = {{"ASSAY_NUMERICS", "f32"}, {"ASSAY_TOP", "4"}, {"ASSAY_KERNELS", "reference"}};
   const json::object r = logits({}, options);
   EXPECT_EQ(r.at("numerics").at("mode").as_string(), "f32");
   EXPECT_EQ(r.at("numerics").at("kernels").as_string(), "reference");
   EXPECT_EQ(r.at("top").as_array().size(), 4u);
   options.environment["ASSAY_MODEL"] = "another.gguf";  // MODEL outranks it
-  EXPECT_EQ(logits({"--numerics", "exact"}, options).at("numerics").at("mode").as_string(),
-            "exact");
+  EXPECT_EQ(logits({"--numerics", "exact"}, options).at("numerics").at("mode").as_string(), "exact");
 }
 
 TEST_F(CliTiny, IdsComeInEveryForm) {
   std::ofstream(folder_ / "ids.json") << R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]})";
-  const ProgramResult r =
-      assay({"logits", path_, "--ids-file", (folder_ / "ids.json").string(), "--json"});
+  const ProgramResult r = assay({"logits", path_, "--ids-file", (folder_ / "ids.json").string(), "--json"});
   EXPECT_EQ(json::parse(r.out).at("logits_digest"), logits({}).at("logits_digest"));
   expect_refusal(assay({"logits", path_, "--json", "--ids", "1,x"}), 2, "'x'");
   expect_refusal(assay({"logits", path_, "--json", "--ids", "[1,"}), 2, "JSON");
@@ -255,10 +246,8 @@ TEST_F(CliTiny, TraceShowsOpsAndKeepsTheDigests) {
   EXPECT_EQ(last.at("width").as_int64(), 96);
   EXPECT_EQ(last.at("first").as_array().size(), 4u);
   EXPECT_EQ(last.at("histogram").as_array().size(), 16u);
-  for (const char* key : {"mean", "rms", "smallest", "largest"})
-    EXPECT_TRUE(last.at(key).is_double()) << key;
-  for (const char* key : {"n_nan", "n_infinite", "n_zero"})
-    EXPECT_EQ(last.at(key).as_int64(), 0) << key;
+  for (const char* key : {"mean", "rms", "smallest", "largest"}) EXPECT_TRUE(last.at(key).is_double()) << key;
+  for (const char* key : {"n_nan", "n_infinite", "n_zero"}) EXPECT_EQ(last.at(key).as_int64(), 0) << key;
   EXPECT_GT(std::filesystem::file_size(dump), 11u * 256 * 4 * 20);
   const ProgramResult table = trace({"--ops", ".*attn_q|output", "--layers", "1"});
   EXPECT_EQ(table.exit_code, 0);
@@ -272,18 +261,19 @@ TEST_F(CliTiny, TraceShowsOpsAndKeepsTheDigests) {
 }
 
 TEST_F(CliTiny, BenchSpeaksLlamaBenchsKeys) {
-  const ProgramResult r =
-      assay({"bench", path_, "-p", "16,32", "-n", "8", "-d", "0,4", "-r", "2", "-o", "json"});
+  const ProgramResult r = assay({"bench", path_, "-p", "16,32", "-n", "8", "-d", "0,4", "-r", "2", "-o", "json"});
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const json::value all = json::parse(r.out);
   const json::array& tests = all.as_array();
   ASSERT_EQ(tests.size(), 6u);
   for (const json::value& t : tests) {
     for (const char* key :
-         {"build_commit", "build_number", "cpu_info", "gpu_info", "backends", "model_filename", "model_type",
-          "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v",
-          "n_gpu_layers", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
-          "stddev_ts", "bytes_per_token", "multiply_adds_per_token", "share_of_peak", "peak_memory"}) {
+         {"build_commit",   "build_number", "cpu_info",   "gpu_info",        "backends",
+          "model_filename", "model_type",   "model_size", "model_n_params",  "n_batch",
+          "n_ubatch",       "n_threads",    "type_k",     "type_v",          "n_gpu_layers",
+          "n_prompt",       "n_gen",        "n_depth",    "test_time",       "avg_ns",
+          "stddev_ns",      "avg_ts",       "stddev_ts",  "bytes_per_token", "multiply_adds_per_token",
+          "share_of_peak",  "peak_memory"}) {
       EXPECT_TRUE(t.as_object().contains(key)) << key;
     }
     EXPECT_EQ(t.at("samples_ts").as_array().size(), 2u);
@@ -298,7 +288,8 @@ TEST_F(CliTiny, BenchSpeaksLlamaBenchsKeys) {
   EXPECT_EQ(tests[1].at("n_prompt").as_int64(), 32);
   EXPECT_EQ(tests[2].at("n_gen").as_int64(), 8);
   EXPECT_EQ(tests[5].at("n_depth").as_int64(), 4);
-  const ProgramResult table = assay({"bench", path_, "-p", "8", "-n", "4", "-d", "3", "-npl", "2", "-r", "1", "--no-limits"});
+  const ProgramResult table =
+      assay({"bench", path_, "-p", "8", "-n", "4", "-d", "3", "-npl", "2", "-r", "1", "--no-limits"});
   EXPECT_THAT(table.out, HasSubstr("| tg4 @ d3 x 2 |"));
 }
 
@@ -340,8 +331,8 @@ class CliPerplexity : public ::testing::Test {
 
 TEST_F(CliPerplexity, JsonHasTheFiguresAndTheTokens) {
   ASSAY_REQUIRE_FILE(model_);
-  const ProgramResult r = assay({"perplexity", model_, "-c", "10", "--chunks", "4", "--against", "oracle",
-                                 "--numerics", "f32", "--json", "--per-token"},
+  const ProgramResult r = assay({"perplexity", model_, "-c", "10", "--chunks", "4", "--against", "oracle", "--numerics",
+                                 "f32", "--json", "--per-token"},
                                 input(text_ + "\n"));
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const json::value v = json::parse(r.out);
@@ -372,39 +363,35 @@ TEST_F(CliPerplexity, TextSaysWhatWasRunAndRefusalsSayWhatIsNeeded) {
   EXPECT_THAT(r.out, HasSubstr("5 chunks of 10, 20 tokens scored"));
   EXPECT_THAT(r.out, HasSubstr("\nperplexity "));
   EXPECT_THAT(r.out, HasSubstr("  \"e\"\n"));
-  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "128"}), 2, "two chunks or more, 256 tokens; found one of 52");
+  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "128"}), 2,
+                 "two chunks or more, 256 tokens; found one of 52");
   expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "10", "--against", "fuzzy"}), 2,
                  "--against fuzzy: neither a file nor a mode");
   expect_refusal(assay({"perplexity", model_, "-f", "/nonexistent/text"}), 1, "/nonexistent/text");
   const std::string gemma = test::gemma3().string();
   ASSAY_REQUIRE_FILE(gemma);
-  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "10", "--against", gemma}), 2, "needs the vocabulary of");
+  expect_refusal(assay({"perplexity", model_, "-p", text_, "-c", "10", "--against", gemma}), 2,
+                 "needs the vocabulary of");
 }
 
 TEST(CliVocabulary, TokenizeAndDetokenizeAreInverse) {
-  const std::string vocabulary =
-      test::shared("vectors/tokenizers/ggml-vocab-llama-bpe.gguf").string();
+  const std::string vocabulary = test::shared("vectors/tokenizers/ggml-vocab-llama-bpe.gguf").string();
   ASSAY_REQUIRE_FILE(vocabulary);
   const std::string text = "Hello w\xC3\xB6rld, 123!\n\n  two  blanks \xF0\x9F\x98\x80";
   const ProgramResult ids = assay({"tokenize", vocabulary, "--json", "--no-bos"}, input(text));
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
   EXPECT_TRUE(json::parse(ids.out).at("ids").is_array());
   EXPECT_EQ(assay({"detokenize", vocabulary}, input(ids.out)).out, text);
-  EXPECT_EQ(json::parse(assay({"detokenize", vocabulary, "--json"}, input(ids.out)).out)
-                .at("text")
-                .as_string(),
-            text);
+  EXPECT_EQ(json::parse(assay({"detokenize", vocabulary, "--json"}, input(ids.out)).out).at("text").as_string(), text);
   const ProgramResult plain = assay({"tokenize", vocabulary, "--no-bos", "-p", text});
   EXPECT_EQ(json::parse(plain.out), json::parse(ids.out).at("ids"));
 }
 
 TEST(CliVocabulary, SpecialTokensAndBosAsAsked) {
-  const std::string vocabulary =
-      test::shared("vectors/tokenizers/ggml-vocab-llama-bpe.gguf").string();
+  const std::string vocabulary = test::shared("vectors/tokenizers/ggml-vocab-llama-bpe.gguf").string();
   ASSAY_REQUIRE_FILE(vocabulary);
   const auto count = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> arguments = {"tokenize", vocabulary, "-p", "<|end_of_text|>",
-                                          "--json"};
+    std::vector<std::string> arguments = {"tokenize", vocabulary, "-p", "<|end_of_text|>", "--json"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return json::parse(assay(arguments).out).at("ids").as_array().size();
   };
@@ -419,19 +406,16 @@ TEST(CliTemplate, RendersTheTextAndNothingElse) {
   std::ofstream(path) << "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% "
                          "endfor %}{% if add_generation_prompt %}> {% endif %}";
   const std::string messages = R"([{"role": "user", "content": "Hi \"there\""}])";
-  const ProgramResult r =
-      assay({"template", path, "--messages", "-", "--bos-token", "<s>"}, input(messages));
+  const ProgramResult r = assay({"template", path, "--messages", "-", "--bos-token", "<s>"}, input(messages));
   EXPECT_EQ(r.exit_code, 0) << r.err;
   EXPECT_EQ(r.out, "<s>[user] Hi \"there\"\n> ");
-  EXPECT_EQ(assay({"template", path, "--messages", "-", "--no-generation-prompt"},
-                  input("{\"messages\":" + messages + "}"))
-                .out,
-            "[user] Hi \"there\"\n");
+  EXPECT_EQ(
+      assay({"template", path, "--messages", "-", "--no-generation-prompt"}, input("{\"messages\":" + messages + "}"))
+          .out,
+      "[user] Hi \"there\"\n");
   expect_refusal(assay({"template", path, "--messages", "-"}, input("[{")), 2, "JSON");
   std::ofstream(folder / "bad.jinja") << "{% if %}";
-  expect_refusal(
-      assay({"template", (folder / "bad.jinja").string(), "--messages", "-"}, input(messages)), 3,
-      "");
+  expect_refusal(assay({"template", (folder / "bad.jinja").string(), "--messages", "-"}, input(messages)), 3, "");
 }
 
 // The real model.
@@ -442,8 +426,8 @@ class CliModel : public ::testing::Test {
 
 TEST_F(CliModel, RunPrintsOnlyTheAnswer) {
   ASSAY_REQUIRE_FILE(model_);
-  const ProgramResult r = assay({"run", model_, "-p", "The capital of France is", "-n", "8",
-                                 "--temp", "0", "--no-chat-template"});
+  const ProgramResult r =
+      assay({"run", model_, "-p", "The capital of France is", "-n", "8", "--temp", "0", "--no-chat-template"});
   EXPECT_EQ(r.exit_code, 0);
   EXPECT_EQ(r.err, "");
   EXPECT_THAT(r.out, HasSubstr("Paris"));
@@ -452,8 +436,7 @@ TEST_F(CliModel, RunPrintsOnlyTheAnswer) {
 
 TEST_F(CliModel, RunJsonHasItsKeysAndThePromptComesFromAnywhere) {
   ASSAY_REQUIRE_FILE(model_);
-  const std::vector<std::string> common = {
-      "run", model_, "-n", "6", "--temp", "0", "--no-chat-template", "--json"};
+  const std::vector<std::string> common = {"run", model_, "-n", "6", "--temp", "0", "--no-chat-template", "--json"};
   const auto with = [&](std::vector<std::string> more, const ProgramOptions& options = {}) {
     more.insert(more.begin(), common.begin(), common.end());
     const ProgramResult r = assay(more, options);
@@ -482,8 +465,8 @@ TEST_F(CliModel, RunJsonHasItsKeysAndThePromptComesFromAnywhere) {
 TEST_F(CliModel, SeedsRepeatAndDiffer) {
   ASSAY_REQUIRE_FILE(model_);
   const auto text = [&](const std::string& seed) {
-    return assay({"run", model_, "-p", "Tell a story.", "-n", "12", "-s", seed, "--temp", "1.5",
-                  "--top-k", "0", "--min-p", "0"})
+    return assay({"run", model_, "-p", "Tell a story.", "-n", "12", "-s", seed, "--temp", "1.5", "--top-k", "0",
+                  "--min-p", "0"})
         .out;
   };
   EXPECT_EQ(text("1"), text("1"));
@@ -513,9 +496,8 @@ TEST_F(CliModel, CtrlCEndsTheAnswerAndPrintsWhatThereIs) {
   for (const int signal : {SIGINT, SIGTERM}) {
     ProgramOptions options;
     options.signal = signal;
-    const ProgramResult r = assay(
-        {"run", model_, "-p", "Count from one to one thousand.", "-n", "4000", "--ignore-eos"},
-        options);
+    const ProgramResult r =
+        assay({"run", model_, "-p", "Count from one to one thousand.", "-n", "4000", "--ignore-eos"}, options);
     EXPECT_EQ(r.exit_code, 128 + signal);
     EXPECT_GT(r.out.size(), 1u);
     EXPECT_TRUE(r.out.ends_with('\n'));
@@ -528,8 +510,7 @@ TEST_F(CliModel, ABrokenPipeIsQuiet) {
   ProgramOptions options;
   options.close_output = true;
   const ProgramResult r =
-      assay({"run", model_, "-p", "Count from one to one thousand.", "-n", "4000", "--ignore-eos"},
-            options);
+      assay({"run", model_, "-p", "Count from one to one thousand.", "-n", "4000", "--ignore-eos"}, options);
   EXPECT_EQ(r.exit_code, 0);
   EXPECT_EQ(r.err, "");
 }
@@ -554,8 +535,7 @@ TEST_F(CliModel, ChatTakesLinesCommandsAndSessions) {
   ASSERT_EQ(saved.at("messages").as_array().size(), 5u);
   EXPECT_EQ(saved.at("messages").at(0).at("role").as_string(), "system");
   EXPECT_EQ(saved.at("messages").at(3).at("content").as_string(), "two\nlines");
-  const ProgramResult again =
-      assay({"chat", model_, "-n", "8"}, input("/load " + file + "\n/regen\n"));
+  const ProgramResult again = assay({"chat", model_, "-n", "8"}, input("/load " + file + "\n/regen\n"));
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_GT(again.out.size(), 1u);
 }
@@ -584,8 +564,7 @@ TEST_F(CliModel, ABusErrorEndsWithOneLine) {  // a file that is cut in the middl
   ASSAY_REQUIRE_FILE(model_);
   ProgramOptions options;
   options.signal = SIGBUS;
-  const ProgramResult r =
-      assay({"run", model_, "-p", "Count.", "-n", "4000", "--ignore-eos"}, options);
+  const ProgramResult r = assay({"run", model_, "-p", "Count.", "-n", "4000", "--ignore-eos"}, options);
   EXPECT_EQ(r.exit_code, 3);
   EXPECT_THAT(r.err, StartsWith("assay: "));
   EXPECT_THAT(r.err, HasSubstr("SIGBUS"));

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "support/content.h"
 #include "programs/assay_program.h"
+#include "support/content.h"
 #include "support/shared_data.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -49,8 +49,8 @@ TEST_F(CliVerifyTiny, AFailedStageEndsWithFive) {
 
 TEST_F(CliVerifyTiny, JsonAndHtml) {
   const std::string html = (folder_ / "report.html").string();
-  const ProgramResult r = assay({"verify", path_, "--quick", "-t", "1", "--json", "--html", html,
-                                 "--attention", "0-1", "--against", "reference"});
+  const ProgramResult r = assay({"verify", path_, "--quick", "-t", "1", "--json", "--html", html, "--attention", "0-1",
+                                 "--against", "reference"});
   EXPECT_EQ(r.exit_code, 5) << r.err;
   const json::object report = json::parse(r.out).as_object();
   EXPECT_EQ(report.at("stages").as_array().size(), 12u);
@@ -86,9 +86,7 @@ TEST_F(CliVerifyTiny, WrongCalls) {
   const ProgramResult r = assay({"verify", path_, "--against", "nothing-of-this-name"});
   EXPECT_EQ(r.exit_code, 2);
   EXPECT_EQ(r.out, "") << "told before any work";
-  EXPECT_EQ(assay({"verify", path_, "--quick", "-t", "1", "--html", "/nonexistent/folder/r.html"})
-                .exit_code,
-            1);
+  EXPECT_EQ(assay({"verify", path_, "--quick", "-t", "1", "--html", "/nonexistent/folder/r.html"}).exit_code, 1);
   std::ofstream(folder_ / "bad.gguf") << "not a model at all";
   EXPECT_EQ(assay({"verify", (folder_ / "bad.gguf").string()}).exit_code, 3);
   EXPECT_EQ(assay({"verify", (folder_ / "none.gguf").string()}).exit_code, 1);
@@ -101,8 +99,7 @@ TEST_F(CliVerifyTiny, LintTellsALineEach) {
   test::TinyLlama spec;
   spec.without = {"rope.freq_base"};
   test::TinyLlamaWriter(spec).file().set("llama.rope.freq_base", 31415.0f).write(path_);
-  EXPECT_THAT(assay({"inspect", path_, "--lint"}).out,
-              HasSubstr("warning: rope_base: the base of RoPE is 31415"));
+  EXPECT_THAT(assay({"inspect", path_, "--lint"}).out, HasSubstr("warning: rope_base: the base of RoPE is 31415"));
 }
 
 TEST(CliVerify, ARealModelPasses) {

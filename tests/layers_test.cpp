@@ -1,4 +1,5 @@
-// The arrows between rooms (docs/design/architecture.md) point one way: every #include of src/ and apps/ against the list of what each room may use.
+// The arrows between rooms (docs/design/architecture.md) point one way: every #include of src/ and apps/ against the
+// list of what each room may use.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -111,7 +112,8 @@ TEST(Layers, ArrowsPointUpTheTableOnly) {
     const std::string target = room_of(include.name);
     ASSERT_TRUE(kNamed.contains(target)) << include.file << " includes " << include.name << ", which is in no room";
     // A room may name the public API it implements; arch files and their room know one another through the list.
-    const bool allowed = target == "assay" || reachable(room).contains(target) || (room == "model" && target == "model/arch");
+    const bool allowed =
+        target == "assay" || reachable(room).contains(target) || (room == "model" && target == "model/arch");
     EXPECT_TRUE(allowed) << include.file << " may not include " << include.name;
     ++checked;
   }
@@ -120,7 +122,8 @@ TEST(Layers, ArrowsPointUpTheTableOnly) {
 
 TEST(Layers, PublicHeadersNameOnlyThemselves) {
   const fs::path include_folder = fs::path(ASSAY_SOURCE_DIR) / "include";
-  for (const Include& include : includes_below(include_folder)) EXPECT_EQ(room_of(include.name), "assay") << include.file;
+  for (const Include& include : includes_below(include_folder))
+    EXPECT_EQ(room_of(include.name), "assay") << include.file;
 }
 
 TEST(Layers, PublicHeadersUseNoThirdPartyTypes) {
@@ -128,7 +131,8 @@ TEST(Layers, PublicHeadersUseNoThirdPartyTypes) {
     std::ifstream in(entry.path());
     for (std::string line; std::getline(in, line);) {
       for (const char* word : {"boost", "fmt/", "CLI/", "pcre2", "utf8proc", "xxhash", "gtest"}) {
-        EXPECT_FALSE(line.starts_with("#include") && line.find(word) != std::string::npos) << entry.path() << ": " << line;
+        EXPECT_FALSE(line.starts_with("#include") && line.find(word) != std::string::npos)
+            << entry.path() << ": " << line;
       }
     }
   }

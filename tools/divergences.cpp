@@ -1,6 +1,7 @@
-// KL divergences of many files from one: the base's logits are made once and kept (scored tokens x vocabulary x 4 bytes), where `assay perplexity --against`
-// runs the base anew for each file. Chunks, scored tokens and divergences are that command's.   usage: divergences BASE TEXT CHUNK_TOKENS N_CHUNKS THREADS
-// Each line of standard input is a file's path; its answer is a line: the divergence of every scored token, or "error: ...".
+// KL divergences of many files from one: the base's logits are made once and kept (scored tokens x vocabulary x 4
+// bytes), where `assay perplexity --against` runs the base anew for each file. Chunks, scored tokens and divergences
+// are that command's.   usage: divergences BASE TEXT CHUNK_TOKENS N_CHUNKS THREADS Each line of standard input is a
+// file's path; its answer is a line: the divergence of every scored token, or "error: ...".
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -76,7 +77,8 @@ class Base {
   }
 
  private:
-  double divergence(size_t i, std::span<const double> logits) const {  // sum p (base - logits) - (total of the base - total)
+  double divergence(size_t i,
+                    std::span<const double> logits) const {  // sum p (base - logits) - (total of the base - total)
     const float* base = logits_.data() + i * static_cast<size_t>(vocab_size_);
     double sum = 0;
     for (size_t j = 0; j < logits.size(); ++j) {
@@ -103,7 +105,9 @@ Text read_text(const std::string& base, const char* path, int64_t n_chunk, int64
   if (!model->tokenizer()) throw std::runtime_error(base + ": no tokenizer");
   Text text{model->tokenizer()->encode(whole), n_chunk, n_chunks};
   if (n_chunk < 3 || n_chunks < 1 || static_cast<int64_t>(text.ids.size()) / n_chunk < n_chunks) {
-    throw std::runtime_error("needs 1 to " + std::to_string(static_cast<int64_t>(text.ids.size()) / (n_chunk < 3 ? 3 : n_chunk)) + " chunks of 3 tokens or more");
+    throw std::runtime_error("needs 1 to " +
+                             std::to_string(static_cast<int64_t>(text.ids.size()) / (n_chunk < 3 ? 3 : n_chunk)) +
+                             " chunks of 3 tokens or more");
   }
   return text;
 }

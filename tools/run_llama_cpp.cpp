@@ -1,6 +1,8 @@
-// Whether llama.cpp loads files and runs them: of each one line, with the eight tokens that it thinks most likely after "The capital of France is".
-// Exit code 1 where a file does not load or its logits are no numbers.   usage: run_llama_cpp MODEL.gguf...
-//   g++ -std=c++17 -O1 tools/run_llama_cpp.cpp -ILLAMA_CPP/include -ILLAMA_CPP/ggml/include -LBUILD/bin -lllama -lggml -lggml-base -Wl,-rpath,BUILD/bin
+// Whether llama.cpp loads files and runs them: of each one line, with the eight tokens that it thinks most likely after
+// "The capital of France is". Exit code 1 where a file does not load or its logits are no numbers.   usage:
+// run_llama_cpp MODEL.gguf...
+//   g++ -std=c++17 -O1 tools/run_llama_cpp.cpp -ILLAMA_CPP/include -ILLAMA_CPP/ggml/include -LBUILD/bin -lllama -lggml
+//   -lggml-base -Wl,-rpath,BUILD/bin
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,7 +18,8 @@ std::string continuation(llama_model* model, llama_context* context) {
   const llama_vocab* vocab = llama_model_get_vocab(model);
   const std::string text = "The capital of France is";
   std::vector<llama_token> tokens(64);
-  const int n = llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), tokens.data(), static_cast<int32_t>(tokens.size()), true, false);
+  const int n = llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
+                               static_cast<int32_t>(tokens.size()), true, false);
   if (n <= 0) return {};
   tokens.resize(static_cast<size_t>(n));
   std::string out;

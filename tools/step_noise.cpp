@@ -1,6 +1,7 @@
-// A model to measure quantisation on, made of a quantised one: its weights as BF16, each moved at random by up to half a step of the format it came
-// in. Without that the weights lie on a grid, and a format whose grid is the same looks better than it is.   usage: step_noise IN OUT [DRAW]
-// DRAW, 0 unless given, is the number of the noise: how far a file's divergence depends on which weights were rounded up is seen with others.
+// A model to measure quantisation on, made of a quantised one: its weights as BF16, each moved at random by up to half
+// a step of the format it came in. Without that the weights lie on a grid, and a format whose grid is the same looks
+// better than it is.   usage: step_noise IN OUT [DRAW] DRAW, 0 unless given, is the number of the noise: how far a
+// file's divergence depends on which weights were rounded up is seen with others.
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -57,7 +58,8 @@ void run(const char* in, const char* out, uint64_t draw) {
   gguf::Head head(file);
   head.clear_tensors();
   head.set("general.file_type", gguf::Value::of(uint32_t{32}));
-  for (const gguf::Tensor& t : file.tensors()) head.declare(t.name, is_moved(t) ? tensor::DType::BF16 : t.view.dtype, t.view.shape);
+  for (const gguf::Tensor& t : file.tensors())
+    head.declare(t.name, is_moved(t) ? tensor::DType::BF16 : t.view.dtype, t.view.shape);
   gguf::Writer writer(out, std::move(head));
   uint64_t seed = 1 + 1000 * draw;  // of no model so many tensors that two draws meet
   for (const gguf::Tensor& t : file.tensors()) {

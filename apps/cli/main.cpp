@@ -15,10 +15,10 @@
 #include "assay/error.h"
 #include "assay/pull.h"
 #include "commands.h"
+#include "commands/stores.h"
 #include "flags/flags.h"
 #include "flags/manual.h"
 #include "flags/other_programs.h"
-#include "commands/stores.h"
 #include "io/terminal.h"
 #include "io/version.h"
 
@@ -47,8 +47,7 @@ constexpr Command kCommands[] = {
     {"plan", plan_command, "The operations of a model, and the kernels that run them here"},
     {"verify", verify_command, "Every part of the chain checked, the first wrong operation named"},
     {"bench", bench_command, "Tokens per second, share of bandwidth, memory"},
-    {"perplexity", perplexity_command,
-     "How well a model predicts a text, and how far from another file or mode"},
+    {"perplexity", perplexity_command, "How well a model predicts a text, and how far from another file or mode"},
     {"imatrix", imatrix_command, "What each weight is multiplied with: importance matrices for quantize"},
     {"diff", diff_command, "What differs between two model files, tensor by tensor"},
     {"edit", edit_command, "Metadata and tensors' names of a model file"},
@@ -100,20 +99,26 @@ bool is_model(const std::string& name) {
 }
 
 const Command& find_command(const std::string& name) {
-  const auto* command = std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
+  const auto* command =
+      std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return name == c.name; });
   if (command != std::end(kCommands)) return *command;
-  if (const char* advice = advice_for_verb(name)) throw UsageError(fmt::format("there is no command '{}': {}", name, advice));
+  if (const char* advice = advice_for_verb(name))
+    throw UsageError(fmt::format("there is no command '{}': {}", name, advice));
   if (name.starts_with('-'))
     throw UsageError(fmt::format("{} stands before a command, which comes first: assay run {} ...", name, name));
   if (name.ends_with(".gguf"))
-    throw UsageError(fmt::format("there is no command '{}': assay run {} -p TEXT asks it, assay chat {} talks with it", name, name, name));
-  const auto* nearest = std::min_element(std::begin(kCommands), std::end(kCommands), [&](const Command& a, const Command& b) {
-    return distance(name, a.name) < distance(name, b.name);
-  });
+    throw UsageError(fmt::format("there is no command '{}': assay run {} -p TEXT asks it, assay chat {} talks with it",
+                                 name, name, name));
+  const auto* nearest = std::min_element(
+      std::begin(kCommands), std::end(kCommands),
+      [&](const Command& a, const Command& b) { return distance(name, a.name) < distance(name, b.name); });
   if (name.size() > 1 && distance(name, nearest->name) < std::min<size_t>(name.size(), 3))
-    throw UsageError(fmt::format("there is no command '{}'; the nearest is {} (assay --help lists them)", name, nearest->name));
+    throw UsageError(
+        fmt::format("there is no command '{}'; the nearest is {} (assay --help lists them)", name, nearest->name));
   if (is_model(name))
-    throw UsageError(fmt::format("there is no command '{}': assay run {} -p TEXT asks that model, assay chat {} talks with it", name, name, name));
+    throw UsageError(
+        fmt::format("there is no command '{}': assay run {} -p TEXT asks that model, assay chat {} talks with it", name,
+                    name, name));
   std::string names;
   for (const Command& c : kCommands) names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
   throw UsageError(fmt::format("there is no command '{}': needs one of {}", name, names));
@@ -158,8 +163,9 @@ std::string unknown_variables() {
 void name_unknown_variables(const Command& command, const Arguments& arguments) {
   const std::vector<std::string> given = flags_given(describe(command), arguments);
   const char* variable = std::getenv("ASSAY_VERBOSE");
-  const bool is_verbose = (variable != nullptr && std::string_view(variable) == "1") ||
-                          std::any_of(given.begin(), given.end(), [](const std::string& f) { return f == "-v" || f == "--verbose"; });
+  const bool is_verbose =
+      (variable != nullptr && std::string_view(variable) == "1") ||
+      std::any_of(given.begin(), given.end(), [](const std::string& f) { return f == "-v" || f == "--verbose"; });
   if (!is_verbose) return;
   const std::string unknown = unknown_variables();
   if (!unknown.empty()) notice(fmt::format("no flag reads {}", unknown));

@@ -20,12 +20,9 @@ std::function<bool()> hook(assay_cancel_callback call, void* user) {
 
 std::string written(const VerifyReport& report, assay_format format) {
   switch (format) {
-    case ASSAY_TEXT:
-      return report.to_text();
-    case ASSAY_JSON:
-      return report.to_json();
-    case ASSAY_HTML:
-      return report.to_html();
+    case ASSAY_TEXT: return report.to_text();
+    case ASSAY_JSON: return report.to_json();
+    case ASSAY_HTML: return report.to_html();
   }
   refuse("format " + std::to_string(static_cast<int>(format)) + ": needs ASSAY_TEXT, ASSAY_JSON or ASSAY_HTML");
 }

@@ -9,18 +9,12 @@ namespace {
 
 assay_status status_of(Errc code) noexcept {
   switch (code) {
-    case Errc::bad_file:
-      return ASSAY_BAD_FILE;
-    case Errc::unsupported:
-      return ASSAY_UNSUPPORTED;
-    case Errc::out_of_memory:
-      return ASSAY_OUT_OF_MEMORY;
-    case Errc::bad_request:
-      return ASSAY_BAD_REQUEST;
-    case Errc::io:
-      return ASSAY_IO;
-    case Errc::device:
-      return ASSAY_DEVICE;
+    case Errc::bad_file: return ASSAY_BAD_FILE;
+    case Errc::unsupported: return ASSAY_UNSUPPORTED;
+    case Errc::out_of_memory: return ASSAY_OUT_OF_MEMORY;
+    case Errc::bad_request: return ASSAY_BAD_REQUEST;
+    case Errc::io: return ASSAY_IO;
+    case Errc::device: return ASSAY_DEVICE;
   }
   return ASSAY_INTERNAL;
 }
@@ -86,22 +80,14 @@ void assay_error_free(assay_error* error) { delete error; }
 
 const char* assay_status_name(assay_status status) {
   switch (status) {
-    case ASSAY_OK:
-      return "ok";
-    case ASSAY_BAD_FILE:
-      return "bad_file";
-    case ASSAY_UNSUPPORTED:
-      return "unsupported";
-    case ASSAY_OUT_OF_MEMORY:
-      return "out_of_memory";
-    case ASSAY_BAD_REQUEST:
-      return "bad_request";
-    case ASSAY_IO:
-      return "io";
-    case ASSAY_DEVICE:
-      return "device";
-    case ASSAY_INTERNAL:
-      return "internal";
+    case ASSAY_OK: return "ok";
+    case ASSAY_BAD_FILE: return "bad_file";
+    case ASSAY_UNSUPPORTED: return "unsupported";
+    case ASSAY_OUT_OF_MEMORY: return "out_of_memory";
+    case ASSAY_BAD_REQUEST: return "bad_request";
+    case ASSAY_IO: return "io";
+    case ASSAY_DEVICE: return "device";
+    case ASSAY_INTERNAL: return "internal";
   }
   return "unknown";
 }

@@ -158,13 +158,10 @@ const int32_t* assay_generation_ids(const assay_generation* generation, size_t* 
 
 assay_finish assay_generation_finish(const assay_generation* generation) {
   switch (generation->result.finish_reason) {
-    case assay::FinishReason::stop:
-      return ASSAY_FINISH_STOP;
-    case assay::FinishReason::length:
-      return ASSAY_FINISH_LENGTH;
+    case assay::FinishReason::stop: return ASSAY_FINISH_STOP;
+    case assay::FinishReason::length: return ASSAY_FINISH_LENGTH;
     case assay::FinishReason::cancelled:
-    case assay::FinishReason::late:
-      break;
+    case assay::FinishReason::late: break;
   }
   return ASSAY_FINISH_CANCELLED;
 }

@@ -10,11 +10,8 @@ using assay::c::guarded;
 using assay::c::required;
 
 assay_model::assay_model(std::shared_ptr<const Model> loaded)
-    : model(std::move(loaded)),
-      name(model->name()),
-      architecture(model->architecture()),
-      weights_type(model->weights_type()),
-      chat_template(model->chat_template_source()) {}
+    : model(std::move(loaded)), name(model->name()), architecture(model->architecture()),
+      weights_type(model->weights_type()), chat_template(model->chat_template_source()) {}
 
 assay_status assay_model_find(const char* path_or_name, char** path, assay_error** error) {
   return guarded(error, [&] {

@@ -43,18 +43,12 @@ using Ids = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 
 const char* name_of(Errc code) {
   switch (code) {
-    case Errc::bad_file:
-      return "bad_file";
-    case Errc::unsupported:
-      return "unsupported";
-    case Errc::out_of_memory:
-      return "out_of_memory";
-    case Errc::bad_request:
-      return "bad_request";
-    case Errc::io:
-      return "io";
-    case Errc::device:
-      return "device";
+    case Errc::bad_file: return "bad_file";
+    case Errc::unsupported: return "unsupported";
+    case Errc::out_of_memory: return "out_of_memory";
+    case Errc::bad_request: return "bad_request";
+    case Errc::io: return "io";
+    case Errc::device: return "device";
   }
   return "internal";
 }
@@ -476,14 +470,10 @@ assay::PerplexityResult perplexity(PyContext& c, PyContext* base, const Ids& ids
 
 const char* name_of(assay::Verdict verdict) {
   switch (verdict) {
-    case assay::Verdict::pass:
-      return "pass";
-    case assay::Verdict::warn:
-      return "warn";
-    case assay::Verdict::fail:
-      return "fail";
-    case assay::Verdict::skip:
-      return "skip";
+    case assay::Verdict::pass: return "pass";
+    case assay::Verdict::warn: return "warn";
+    case assay::Verdict::fail: return "fail";
+    case assay::Verdict::skip: return "skip";
   }
   return "";
 }

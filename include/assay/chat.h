@@ -13,20 +13,20 @@
 namespace assay {
 
 struct TemplateLimits {
-  int64_t steps_max = 10'000'000;             // evaluated nodes
+  int64_t steps_max = 10'000'000;  // evaluated nodes
   int64_t output_bytes_max = 16 << 20;
-  int64_t value_bytes_max = 64 << 20;         // memory of strings and lists made on the way
-  int depth_max = 100;                        // macro calls, nested expressions and blocks
+  int64_t value_bytes_max = 64 << 20;  // memory of strings and lists made on the way
+  int depth_max = 100;                 // macro calls, nested expressions and blocks
 };
 
 struct TemplateInput {
-  std::string messages_json;                  // an array of objects with role and content, as chat APIs have it
-  std::string tools_json;                     // an array, or empty for none
-  std::string extra_json;                     // an object of further variables, or empty
+  std::string messages_json;  // an array of objects with role and content, as chat APIs have it
+  std::string tools_json;     // an array, or empty for none
+  std::string extra_json;     // an object of further variables, or empty
   bool add_generation_prompt = true;
   std::string bos_token;
   std::string eos_token;
-  std::optional<int64_t> now_unix;            // for strftime_now; nullopt: the clock
+  std::optional<int64_t> now_unix;  // for strftime_now; nullopt: the clock
 };
 
 class ChatTemplate {  // any number of threads at a time
@@ -36,8 +36,8 @@ class ChatTemplate {  // any number of threads at a time
 
   // The prompt text. Error(bad_request) where the template raises, reads what is not there or a limit is hit.
   std::string render(const TemplateInput& input) const;
-  // The same text in pieces: what came from the input's strings has parse_special == false, the template's own text has true, so that a
-  // user's text that looks like a special token stays text.
+  // The same text in pieces: what came from the input's strings has parse_special == false, the template's own text has
+  // true, so that a user's text that looks like a special token stays text.
   std::vector<TextPiece> render_pieces(const TemplateInput& input) const;
 
   struct State;

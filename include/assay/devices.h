@@ -8,7 +8,7 @@
 namespace assay {
 
 struct Device {
-  std::string backend;            // "cpu", "cuda" or "vulkan"
+  std::string backend;  // "cpu", "cuda" or "vulkan"
   std::string name;
   std::string detail;             // e.g. "132 multiprocessors, compute capability 9.0"
   int64_t memory_bytes = 0;       // 0: not known
@@ -23,10 +23,11 @@ struct DeviceList {
   std::string no_vulkan;        // the same of Vulkan; empty where there is one, be it a refused one
 };
 
-// probe: Vulkan devices are opened and asked how they compute, which takes a moment; their detail and what they are refused for then say so.
+// probe: Vulkan devices are opened and asked how they compute, which takes a moment; their detail and what they are
+// refused for then say so.
 DeviceList list_devices(bool probe = false);
-// Of the whole process, ahead of the first device: the folder in which drivers' compilations of shaders are kept for later runs (Vulkan). Empty, as at first: they
-// are not kept.
+// Of the whole process, ahead of the first device: the folder in which drivers' compilations of shaders are kept for
+// later runs (Vulkan). Empty, as at first: they are not kept.
 void keep_shaders_in(const std::string& folder);
 std::string processor_name();  // as the operating system calls it; empty where it does not say
 

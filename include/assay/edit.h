@@ -1,5 +1,5 @@
-// Mends model files: metadata and names changed, a file cut into several, several made one. Tensors' bytes are never changed, and are compared with the
-// source before the new file takes its name (docs/edit.md).
+// Mends model files: metadata and names changed, a file cut into several, several made one. Tensors' bytes are never
+// changed, and are compared with the source before the new file takes its name (docs/edit.md).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct Edit {
   std::string value = {};  // as text: 7, 0.5, true, some words, [1,2], ["a","b"]
 };
 
-// "KEY=VALUE" or "KEY=TYPE:VALUE"; TYPE is u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 bool str. Error(bad_request) for anything else.
+// "KEY=VALUE" or "KEY=TYPE:VALUE"; TYPE is u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 bool str. Error(bad_request) for
+// anything else.
 Edit parse_set(std::string_view text);
 Edit parse_rename(std::string_view text);  // "A=B"
 
@@ -51,14 +52,14 @@ struct EditChange {
 };
 
 struct EditResult {
-  std::vector<EditChange> changes;   // only what does change
-  std::vector<std::string> findings; // what the checks find in the new file and did not find in the old
-  int64_t bytes_written = 0;         // 0 where nothing had to be
+  std::vector<EditChange> changes;    // only what does change
+  std::vector<std::string> findings;  // what the checks find in the new file and did not find in the old
+  int64_t bytes_written = 0;          // 0 where nothing had to be
   bool cancelled = false;
 };
 
-// Error(bad_request): a key or tensor that is not there, a value that is none of its type, a split file, OUT that is the file itself, findings
-// without force.
+// Error(bad_request): a key or tensor that is not there, a value that is none of its type, a split file, OUT that is
+// the file itself, findings without force.
 EditResult edit_file(const std::string& path, const EditOptions& options);
 
 // As llama-gguf-split: PREFIX-00001-of-0000N.gguf, the first with all metadata.
@@ -82,7 +83,8 @@ struct SplitResult {
 
 SplitResult split_file(const std::string& path, const std::string& prefix, const SplitOptions& options);
 
-// The files of a split, found through their first, as one; what says that they were split goes. Error(bad_request) where the file is no split one.
+// The files of a split, found through their first, as one; what says that they were split goes. Error(bad_request)
+// where the file is no split one.
 SplitResult merge_files(const std::string& first, const std::string& out, const FileProgress& watch = {});
 
 }  // namespace assay

@@ -1,5 +1,5 @@
-// The one exception type of the library. What came from outside and cannot be served is thrown as an Error; its message says which
-// thing, what was needed and what was found.
+// The one exception type of the library. What came from outside and cannot be served is thrown as an Error; its message
+// says which thing, what was needed and what was found.
 #pragma once
 
 #include <stdexcept>

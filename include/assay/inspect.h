@@ -16,8 +16,8 @@ struct InspectOptions {
   int64_t array_items_max = 8;  // of an array, shown in text and JSON; 0: all
 };
 
-// A sentence with both numbers where a context of n_ctx positions is longer than the model was trained for, with the file's YaRN keys where it
-// has them; else empty.
+// A sentence with both numbers where a context of n_ctx positions is longer than the model was trained for, with the
+// file's YaRN keys where it has them; else empty.
 std::string beyond_training(const Model& model, int64_t n_ctx);
 
 struct MetadataFact {
@@ -52,9 +52,11 @@ struct MemoryPlan {
   MemoryFigures figures;
   int64_t available_bytes =
       0;  // that the machine could give now; the weights' pages count as given where they are already in memory
-  std::vector<DeviceMemory> devices = {};  // the GPUs that it runs on; where one has too little, that is a problem in place of a plan
+  std::vector<DeviceMemory> devices =
+      {};  // the GPUs that it runs on; where one has too little, that is a problem in place of a plan
   int64_t total_bytes() const noexcept { return figures.weights_bytes + figures.cache_bytes + figures.arena_bytes; }
-  std::string beyond_training = {};  // a sentence where the context is longer than the model was trained for, else empty
+  std::string beyond_training =
+      {};  // a sentence where the context is longer than the model was trained for, else empty
   bool fits() const noexcept { return total_bytes() <= available_bytes; }
 };
 
@@ -65,7 +67,8 @@ struct InspectProblem {
   std::string message;
 };
 
-// Something about the file that contradicts itself (error) or that no known model has (warning), by the name of its rule.
+// Something about the file that contradicts itself (error) or that no known model has (warning), by the name of its
+// rule.
 enum class LintLevel { warning, error };
 struct LintFinding {
   std::string rule;  // "pre_tokenizer", "end_of_turn", ...
@@ -92,8 +95,8 @@ struct Inspection {
   std::vector<LintFinding> lint;
 
   int64_t n_unread() const noexcept;
-  std::string to_text() const;  // for people; ends with a newline
-  std::string to_json() const;  // one object; ends with a newline
+  std::string to_text() const;    // for people; ends with a newline
+  std::string to_json() const;    // one object; ends with a newline
   std::string lint_text() const;  // the findings alone, a line each; ends with a newline
 };
 

@@ -1,4 +1,5 @@
-// Blocks in which a model thinks aloud before it answers, as `<think>...</think>`: which marks a model uses, and an answer parted by them.
+// Blocks in which a model thinks aloud before it answers, as `<think>...</think>`: which marks a model uses, and an
+// answer parted by them.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct ReasoningMarks {
   bool template_takes_it = false;  // the template has a place of its own for it: a message's reasoning_content
 };
 
-// Those that the template's text names, else those that are tokens of the vocabulary; nothing where the model knows none.
+// Those that the template's text names, else those that are tokens of the vocabulary; nothing where the model knows
+// none.
 std::optional<ReasoningMarks> find_reasoning_marks(const Model& model, std::string_view template_text);
 
 // Makes the marks appear in the text where the vocabulary has them as control tokens.
@@ -30,8 +32,8 @@ void show_marks(const Tokenizer& tokenizer, const ReasoningMarks& marks, Generat
 // Whether a prompt ends inside a block, as where a template opens one.
 bool opens_reasoning(const Tokenizer& tokenizer, const ReasoningMarks& marks, std::span<const TokenId> prompt);
 
-// Parts a stream of text, however it is cut into pieces. A block begins an answer, or none does: the mark has effect before any other
-// text but blanks. The marks belong to neither part, nor do blanks and line breaks around them.
+// Parts a stream of text, however it is cut into pieces. A block begins an answer, or none does: the mark has effect
+// before any other text but blanks. The marks belong to neither part, nor do blanks and line breaks around them.
 class ReasoningSplitter {  // one thread at a time
  public:
   // is_open: the prompt opened the block, so the answer begins inside it.
@@ -57,8 +59,10 @@ class ReasoningSplitter {  // one thread at a time
 // The whole of it.
 ReasoningSplitter::Part split_reasoning(const ReasoningMarks& marks, bool is_open, std::string_view text);
 
-// Ends a block after n_max tokens: from then on only the closing mark may come. 0: a block is closed as soon as it is open.
-TokenMask reasoning_budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max);
+// Ends a block after n_max tokens: from then on only the closing mark may come. 0: a block is closed as soon as it is
+// open.
+TokenMask reasoning_budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open,
+                           int64_t n_max);
 
 struct ReasoningOptions {
   std::optional<ReasoningMarks> marks;  // none: the answer is one text
@@ -67,7 +71,7 @@ struct ReasoningOptions {
 };
 
 // run_request (assay/scheduler.h) with the answer parted: Generation::reasoning and Generation::text.
-Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning, const Generator::TextSink& sink = {},
-                      const std::function<bool()>& cancelled = {});
+Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning,
+                      const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
 
 }  // namespace assay

@@ -29,8 +29,7 @@ struct LogitBias {
 struct SamplerOptions {
   uint64_t seed = 0;
   double temperature = 0.8;  // 0: the best token that the steps before it leave
-  double dynamic_range =
-      0;  // > 0: the temperature moves in [temperature -+ range] with the entropy
+  double dynamic_range = 0;  // > 0: the temperature moves in [temperature -+ range] with the entropy
   double dynamic_exponent = 1;
   int64_t top_k = 40;           // <= 0: off
   double top_p = 0.95;          // >= 1: off

@@ -33,7 +33,8 @@ struct Request {
 
 using RequestId = uint64_t;
 
-// What happens to a request, in this order: started, tokens, then finished or failed. One that is cancelled, or late, finishes.
+// What happens to a request, in this order: started, tokens, then finished or failed. One that is cancelled, or late,
+// finishes.
 struct RequestStarted {
   int64_t n_prompt = 0;
   int64_t n_prompt_cached = 0;  // of these were in the KV cache already
@@ -65,34 +66,39 @@ using RequestEvent = std::variant<RequestStarted, RequestToken, RequestFinished,
 using RequestSink = std::function<void(RequestId, const RequestEvent&)>;
 
 struct SchedulerOptions {
-  // n_ctx: positions of one request; n_sequences: requests that run at once; n_positions_max: of the pool that they share, at least n_ctx. With a
-  // smaller pool than they need together, a request may have to wait for its place a while (it is preempted), with the same answer.
+  // n_ctx: positions of one request; n_sequences: requests that run at once; n_positions_max: of the pool that they
+  // share, at least n_ctx. With a smaller pool than they need together, a request may have to wait for its place a
+  // while (it is preempted), with the same answer.
   ContextOptions context;
-  int64_t n_waiting_max = 0;  // 0: 16, or four for each that can run where that is more
-  double gap_ms_max = 250;    // a step with prompts is kept this short while others wait for their next token
-  bool caches_prompts = true; // a prompt that begins as an earlier one did reuses its positions
-  int64_t swap_bytes_max = -1;  // of memory beside the pool for what preempted requests had in it; -1: a quarter of the pool; 0: they compute it again
+  int64_t n_waiting_max = 0;    // 0: 16, or four for each that can run where that is more
+  double gap_ms_max = 250;      // a step with prompts is kept this short while others wait for their next token
+  bool caches_prompts = true;   // a prompt that begins as an earlier one did reuses its positions
+  int64_t swap_bytes_max = -1;  // of memory beside the pool for what preempted requests had in it; -1: a quarter of the
+                                // pool; 0: they compute it again
   DraftOptions drafts;
-  // A folder where beginnings of prompts outlive the program, and how much of it may be used; empty: none. Prompts lie there in the clear.
+  // A folder where beginnings of prompts outlive the program, and how much of it may be used; empty: none. Prompts lie
+  // there in the clear.
   std::string prompt_folder;
   int64_t prompt_folder_bytes_max = int64_t{8} << 30;
-  std::function<void(std::string_view)> on_notice{};  // told what went wrong without failing anybody: a line, by the thread that steps
+  std::function<void(std::string_view)>
+      on_notice{};  // told what went wrong without failing anybody: a line, by the thread that steps
 };
 
 struct SchedulerFigures {
   int64_t n_running = 0, n_waiting = 0, n_running_max = 0, n_waiting_max = 0;
-  int64_t n_held = 0;  // stand aside by hold(): neither running nor waiting
+  int64_t n_held = 0;                             // stand aside by hold(): neither running nor waiting
   int64_t n_positions_used = 0, n_positions = 0;  // of running requests; of the whole cache
-  int64_t n_pages = 0, n_pages_free = 0;          // of the pool, where the cache has pages; those in use hold running requests or what may be wanted again
-  int64_t cache_bytes_used = 0;                   // of pages in use: what layers with a window gave back is none of it
+  int64_t n_pages = 0, n_pages_free = 0;  // of the pool, where the cache has pages; those in use hold running requests
+                                          // or what may be wanted again
+  int64_t cache_bytes_used = 0;           // of pages in use: what layers with a window gave back is none of it
   int64_t n_steps = 0;
   int64_t n_prompt_tokens = 0, n_prompt_tokens_cached = 0, n_answer_tokens = 0;  // so far
   int64_t n_stop = 0, n_length = 0, n_cancelled = 0, n_late = 0, n_failed = 0, n_refused = 0;
-  int64_t n_preempted = 0, n_swapped = 0;         // requests that lost their place; of these kept it in memory beside the pool
-  int64_t n_prompt_tokens_read = 0;               // of the cached ones, from prompt_folder
+  int64_t n_preempted = 0, n_swapped = 0;  // requests that lost their place; of these kept it in memory beside the pool
+  int64_t n_prompt_tokens_read = 0;        // of the cached ones, from prompt_folder
   int64_t n_drafted = 0, n_accepted = 0;
-  std::vector<int64_t> n_accepted_at = {};        // by the guess's place in its run, from 0 on
-  double wait_ms = 0;  // how long a request that comes now will wait, by what requests took lately
+  std::vector<int64_t> n_accepted_at = {};  // by the guess's place in its run, from 0 on
+  double wait_ms = 0;                       // how long a request that comes now will wait, by what requests took lately
 };
 
 class Scheduler {  // threads: as each function says
@@ -110,7 +116,8 @@ class Scheduler {  // threads: as each function says
   bool cancel(RequestId id);
   void cancel_all();
   // For a listener that does not keep up. hold: from the next step on the answer does not grow, and its place goes to
-  // others; resume: it goes on as soon as there is a place, with the same tokens. hold is false where the request is over.
+  // others; resume: it goes on as soon as there is a place, with the same tokens. hold is false where the request is
+  // over.
   bool hold(RequestId id);
   void resume(RequestId id);
   SchedulerFigures figures() const;
@@ -128,9 +135,11 @@ class Scheduler {  // threads: as each function says
   std::unique_ptr<State> state_;
 };
 
-// One request from its prompt to its end, by the thread that steps the scheduler, which is this one; others that run there are stepped along.
-// sink: as Generator::run has it; `cancelled` is polled before every step, and once it says true, what there is so far is returned. Errors, the
-// request's own among them, and what the callbacks throw are thrown on.
-Generation run_request(Scheduler& scheduler, Request request, const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
+// One request from its prompt to its end, by the thread that steps the scheduler, which is this one; others that run
+// there are stepped along. sink: as Generator::run has it; `cancelled` is polled before every step, and once it says
+// true, what there is so far is returned. Errors, the request's own among them, and what the callbacks throw are thrown
+// on.
+Generation run_request(Scheduler& scheduler, Request request, const Generator::TextSink& sink = {},
+                       const std::function<bool()>& cancelled = {});
 
 }  // namespace assay

@@ -16,15 +16,16 @@ namespace assay {
 
 struct Score {
   std::vector<std::pair<TokenId, double>>
-      top;  // the largest logits after the last token, descending; ties by the lowest id
-  double logsumexp = 0;       // of all logits after the last token
-  double mean_nll = 0;        // mean of -log p of every token after the first; 0 for a single token
+      top;                            // the largest logits after the last token, descending; ties by the lowest id
+  double logsumexp = 0;               // of all logits after the last token
+  double mean_nll = 0;                // mean of -log p of every token after the first; 0 for a single token
   std::vector<TokenLogprobs> places;  // of Places::all: one for each token of the text
-  std::string logits_digest;  // over the bits of all positions, as Context says
+  std::string logits_digest;          // over the bits of all positions, as Context says
   std::string kv_digest;
 };
 
-// last: only what comes after the text; all: also how likely each of its own tokens was, with the n_top likeliest there.
+// last: only what comes after the text; all: also how likely each of its own tokens was, with the n_top likeliest
+// there.
 enum class Places { last, all };
 
 // Clears the context and runs the tokens. Error(bad_request) where they do not fit.

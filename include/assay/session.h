@@ -28,8 +28,8 @@ struct ToolCall {
 struct Message {
   std::string role;  // "system", "user", "assistant"; with tools also "tool": what a call came to
   std::string content;
-  std::string reasoning_content = {};  // of the assistant: what it thought before, apart from its answer
-  std::vector<ToolCall> tool_calls = {};  // of the assistant
+  std::string reasoning_content = {};        // of the assistant: what it thought before, apart from its answer
+  std::vector<ToolCall> tool_calls = {};     // of the assistant
   std::string tool_call_id = {}, name = {};  // of a tool: which call it answers, and whose
 };
 
@@ -44,23 +44,22 @@ ChatFacts read_chat_facts(const std::string& path);
 
 // The template that a model is talked to with: `text` (Jinja) if there is any, else the file's own.
 // Error(bad_request) where there is neither.
-std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
-                                                          std::string_view text = {});
+std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model, std::string_view text = {});
 
 // The prompt's tokens. What comes from the messages stays text, whatever it looks like; exactly one
 // beginning-of-sequence token where the file asks for one. variables_json: an object of further
 // variables of the template; empty: none. Error(bad_request) for a message that is not UTF-8 or that
 // the template refuses.
 std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
-                                 const std::vector<Message>& messages,
-                                 const std::string& variables_json = {});
+                                 const std::vector<Message>& messages, const std::string& variables_json = {});
 
-// The same in two steps: what a template is given with the texts of the file's tokens filled in, and the tokens of what it rendered.
+// The same in two steps: what a template is given with the texts of the file's tokens filled in, and the tokens of what
+// it rendered.
 TemplateInput with_token_texts(const Model& model, TemplateInput input);
 std::vector<TokenId> encode_rendered(const Model& model, std::span<const TextPiece> pieces);
 
-// The tokens of one prompt: as the only message of a user, after the system message if there is one, or, without a template, as raw text
-// in which control tokens are tokens.
+// The tokens of one prompt: as the only message of a user, after the system message if there is one, or, without a
+// template, as raw text in which control tokens are tokens.
 std::vector<TokenId> prompt_tokens(const Model& model, const ChatTemplate* chat_template,
                                    const std::optional<std::string>& system, std::string_view prompt,
                                    const std::string& variables_json = {});
@@ -90,12 +89,10 @@ class ChatSession {  // one thread at a time
 
   // One turn. An Error leaves the conversation as it was, and so does a cancel before the answer's
   // first token; one that is cancelled later stays in it as far as it came.
-  Generation say(std::string text, const Generator::TextSink& sink = {},
-                 const std::function<bool()>& cancelled = {});
+  Generation say(std::string text, const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
   // Another answer to the last message of the user: with the same seed a different draw.
   // Error(bad_request) where there is none.
-  Generation regenerate(const Generator::TextSink& sink = {},
-                        const std::function<bool()>& cancelled = {});
+  Generation regenerate(const Generator::TextSink& sink = {}, const std::function<bool()>& cancelled = {});
 
   void set_system(std::string text);  // from the next turn on; empty: none
   void clear();                       // forgets all turns; the system message stays
@@ -103,24 +100,22 @@ class ChatSession {  // one thread at a time
   bool undo();
   // stop, as at first, or drop_oldest, of which on_drop is told before the answer goes on.
   void set_when_full(WhenFull when_full, std::function<void(const DroppedTurns&)> on_drop = {});
-  // Parts answers (assay/reasoning.h): what say() shows and returns is the answer alone, and later prompts have the reasoning where the
-  // template puts it: as reasoning_content where it knows that, else before the content between its marks, from where templates that leave
-  // it out of earlier turns take it.
+  // Parts answers (assay/reasoning.h): what say() shows and returns is the answer alone, and later prompts have the
+  // reasoning where the template puts it: as reasoning_content where it knows that, else before the content between its
+  // marks, from where templates that leave it out of earlier turns take it.
   void set_reasoning(ReasoningOptions reasoning);
   void set_reasoning_sink(Generator::TextSink sink);
   // Further variables of the template, from the next turn on: a JSON object; empty: none.
   void set_template_variables(std::string json);
   const std::vector<Message>& messages() const noexcept;  // all, also those that were dropped
   int64_t n_messages_dropped() const noexcept;            // of these, from the first on
-  bool did_not_fit() const noexcept;                      // the last turn was refused because its prompt is longer than the context
+  bool did_not_fit() const noexcept;  // the last turn was refused because its prompt is longer than the context
   GenerateOptions& options() noexcept;
   void set_progress(std::function<void(int64_t done, int64_t total)> progress);  // of each turn: as Request's
   const Context& context() const noexcept;
 
-  std::string save()
-      const;  // JSON: {"assay_session": 1, "model": name, "messages": [{"role", "content"}, ...]}
-  void load(std::string_view
-                text);  // Error(bad_request) for anything else; the conversation is then as it was
+  std::string save() const;  // JSON: {"assay_session": 1, "model": name, "messages": [{"role", "content"}, ...]}
+  void load(std::string_view text);  // Error(bad_request) for anything else; the conversation is then as it was
 
  private:
   struct State;

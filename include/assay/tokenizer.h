@@ -37,8 +37,7 @@ class Tokenizer {  // any number of threads at a time
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // The pieces as one text whose parts differ in whether special tokens are parsed
   // (options.parse_special is not used).
-  std::vector<TokenId> encode(std::span<const TextPiece> pieces,
-                              const EncodeOptions& options = {}) const;
+  std::vector<TokenId> encode(std::span<const TextPiece> pieces, const EncodeOptions& options = {}) const;
   // The bytes of the ids. special: control tokens appear as their text; false: they are left out. A
   // blank that the vocabulary's rules put before a text, and after its special tokens, is taken off
   // again. Throws Error(bad_request) for an id out of range.
@@ -75,11 +74,10 @@ class StreamDecoder {  // one thread at a time
   // continues: the ids go on after a prompt, so a blank before their first word is text. false:
   // they are a text of their own, and the blank that some vocabularies put before a text is left
   // out, as in Tokenizer::decode.
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false,
-                         bool continues = true);
-  std::string push(TokenId id);  // what can be shown now
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special = false, bool continues = true);
+  std::string push(TokenId id);             // what can be shown now
   void push(TokenId id, std::string& out);  // the same at the end of `out`
-  std::string finish();          // what is left
+  std::string finish();                     // what is left
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_ = false;

@@ -1,5 +1,5 @@
-// OpenAI's requests and answers as JSON, over a model: what is asked becomes requests of the scheduler, and what comes of them
-// becomes text. Knows no sockets.
+// OpenAI's requests and answers as JSON, over a model: what is asked becomes requests of the scheduler, and what comes
+// of them becomes text. Knows no sockets.
 #pragma once
 
 #include <boost/json.hpp>
@@ -25,16 +25,16 @@
 namespace assay::api {
 
 struct ApiOptions {
-  std::vector<std::string> names;      // the model is served under; the first one stands in answers
-  GenerateOptions defaults;            // of what a request leaves out
-  std::optional<uint64_t> seed;        // of a request that has none; nothing: drawn for each
-  std::string chat_template;           // Jinja; empty: the model's own
-  bool lenient = false;                // fields that are not known are noted, not refused
-  std::string template_variables;      // a JSON object, under those of the request; empty: none
-  bool parts_reasoning = true;         // reasoning is apart from the answer
-  int64_t n_reasoning_max = -1;        // tokens of it; < 0: no limit
-  int64_t n_ctx = 0;                   // positions of a request
-  std::string fingerprint;             // of everything that decides about an answer but the request
+  std::vector<std::string> names;  // the model is served under; the first one stands in answers
+  GenerateOptions defaults;        // of what a request leaves out
+  std::optional<uint64_t> seed;    // of a request that has none; nothing: drawn for each
+  std::string chat_template;       // Jinja; empty: the model's own
+  bool lenient = false;            // fields that are not known are noted, not refused
+  std::string template_variables;  // a JSON object, under those of the request; empty: none
+  bool parts_reasoning = true;     // reasoning is apart from the answer
+  int64_t n_reasoning_max = -1;    // tokens of it; < 0: no limit
+  int64_t n_ctx = 0;               // positions of a request
+  std::string fingerprint;         // of everything that decides about an answer but the request
 };
 
 // One HTTP request for answers. Choice i of prompt p is request p * n + i.
@@ -42,8 +42,8 @@ struct Asked {
   Draft draft;
   Where where = kChat;
   uint64_t seed = 0;
-  std::string id;         // "chatcmpl-..."
-  int64_t created = 0;    // seconds since 1970
+  std::string id;       // "chatcmpl-..."
+  int64_t created = 0;  // seconds since 1970
   std::vector<Request> requests;
   std::vector<std::string> ignored;
   AnswerReader::Options reading;  // of a chat's answers
@@ -65,9 +65,9 @@ struct Timings {
   int64_t n_cached = 0, n_prompt = 0;  // of the prompt: in the cache; read
   double prompt_ms = 0;                // until the first token
   int64_t n_answer = 0;
-  double answer_ms = 0;                // from the first token on
+  double answer_ms = 0;  // from the first token on
   int64_t n_drafted = 0, n_accepted = 0;
-  int64_t n_choices = 1;               // whose first tokens took no time
+  int64_t n_choices = 1;  // whose first tokens took no time
 };
 Timings timings_of(const RequestFinished& finished) noexcept;
 std::string timings_member(const Timings& timings);  // ,"timings":{...}, by llama-server's names
@@ -108,16 +108,19 @@ class Api {
  public:
   Api(std::shared_ptr<const Model> model, ApiOptions options);
 
-  // ApiError for what cannot be served, before any work on the model. client: whose request it is; salt and weight go with it.
+  // ApiError for what cannot be served, before any work on the model. client: whose request it is; salt and weight go
+  // with it.
   Asked read(Where where, std::string_view body, const std::string& client, double weight) const;
   std::string answer(const Asked& asked, const std::vector<Choice>& choices) const;
   AskedEmbeddings read_embeddings(std::string_view body) const;
   std::string embeddings_answer(const AskedEmbeddings& asked, const std::vector<std::vector<double>>& vectors) const;
 
-  // A stream, as JSON texts: first the head of each choice, then pieces, each choice's end, and the usage where it was asked for.
+  // A stream, as JSON texts: first the head of each choice, then pieces, each choice's end, and the usage where it was
+  // asked for.
   std::string chunk_head(const Asked& asked, size_t i_choice) const;  // empty: there is none
-  std::string chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece, std::span<const TokenLogprobs> logprobs,
-                    size_t offset, std::string_view rest = {}) const;  // offset: bytes of the choice's text before it; rest: further members
+  std::string chunk(const Asked& asked, size_t i_choice, const AnswerPiece& piece,
+                    std::span<const TokenLogprobs> logprobs, size_t offset, std::string_view rest = {})
+      const;  // offset: bytes of the choice's text before it; rest: further members
   std::string chunk_end(const Asked& asked, size_t i_choice, const Choice& choice) const;
   std::string chunk_usage(const Asked& asked, const std::vector<Choice>& choices) const;
 
@@ -140,14 +143,18 @@ class Api {
   std::string variables_of(const boost::json::object& body, std::string_view effort_field) const;
   // form.cpp
   std::shared_ptr<const Constraint> form_of(const FormAsked& asked, bool is_chat) const;
-  std::shared_ptr<const Constraint> compiled(const std::string& key, const std::function<std::shared_ptr<const Constraint>()>& compile) const;
+  std::shared_ptr<const Constraint> compiled(const std::string& key,
+                                             const std::function<std::shared_ptr<const Constraint>()>& compile) const;
   std::shared_ptr<const TokenTree> token_tree() const;
   std::shared_ptr<const engine::TokensWithMore> tokens_with_more() const;  // of the marks of reasoning
-  void hold(Asked& asked, const std::shared_ptr<const Constraint>& form, std::span<const TokenId> prompt, GenerateOptions& generate) const;
+  void hold(Asked& asked, const std::shared_ptr<const Constraint>& form, std::span<const TokenId> prompt,
+            GenerateOptions& generate) const;
   // A text, ids, or a list of either, under `name`; n_max lists at most.
-  std::vector<std::vector<TokenId>> texts_of(const boost::json::object& body, std::string_view name, int64_t n_max, std::optional<bool> add_eos) const;
+  std::vector<std::vector<TokenId>> texts_of(const boost::json::object& body, std::string_view name, int64_t n_max,
+                                             std::optional<bool> add_eos) const;
   void check_room(size_t n_prompt, const Draft& draft) const;
-  std::string envelope(const Asked& asked, std::string_view object, std::string_view choices, std::string_view rest) const;
+  std::string envelope(const Asked& asked, std::string_view object, std::string_view choices,
+                       std::string_view rest) const;
   std::string usage(const Asked& asked, const std::vector<Choice>& choices) const;
   std::string legacy_logprobs(std::span<const TokenLogprobs> logprobs, size_t offset) const;
   std::string logprobs_of(const Asked& asked, std::span<const TokenLogprobs> logprobs, size_t offset) const;

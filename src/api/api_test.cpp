@@ -1,8 +1,8 @@
 // Bodies to requests and what came of them to JSON, on a small random model.
 #include "api/api.h"
 
-#include <gmock/gmock.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,23 +48,29 @@ TEST_F(ApiTest, PromptsAreTextsListsAndIds) {
   const Tokenizer& t = *model_->tokenizer();
   const auto prompts = [&](std::string_view prompt) {
     std::vector<std::vector<TokenId>> list;
-    for (const Request& r : api().read(kCompletions, fmt::format("{{\"prompt\": {}}}", prompt), "c", 2).requests) list.push_back(r.prompt);
+    for (const Request& r : api().read(kCompletions, fmt::format("{{\"prompt\": {}}}", prompt), "c", 2).requests)
+      list.push_back(r.prompt);
     return list;
   };
   const std::vector<TokenId> ab = t.encode("ab", {.parse_special = true, .add_bos = {}, .add_eos = false});
   EXPECT_EQ(ab.front(), 1);  // BOS, as the file says
   EXPECT_THAT(prompts("\"ab\""), ElementsAre(ab));
-  EXPECT_THAT(prompts("[\"ab\", \"b\"]"), ElementsAre(ab, t.encode("b", {.parse_special = true, .add_bos = {}, .add_eos = false})));
+  EXPECT_THAT(prompts("[\"ab\", \"b\"]"),
+              ElementsAre(ab, t.encode("b", {.parse_special = true, .add_bos = {}, .add_eos = false})));
   EXPECT_THAT(prompts("[5, 6]"), ElementsAre(std::vector<TokenId>{5, 6}));
   EXPECT_THAT(prompts("[[5], [6, 7]]"), ElementsAre(std::vector<TokenId>{5}, std::vector<TokenId>{6, 7}));
   EXPECT_THAT(refusal(kCompletions, R"({"prompt": ["a", 5]})"), HasSubstr("prompt[1]: needs what prompt[0] is"));
-  EXPECT_THAT(refusal(kCompletions, R"({"prompt": [99999]})"), HasSubstr("prompt[0]: needs a token id from 0 to"));  // B68
+  EXPECT_THAT(refusal(kCompletions, R"({"prompt": [99999]})"),
+              HasSubstr("prompt[0]: needs a token id from 0 to"));  // B68
   EXPECT_THAT(refusal(kCompletions, R"({"prompt": [2147483648]})"), HasSubstr("prompt[0]"));
   EXPECT_THAT(refusal(kCompletions, R"({"prompt": []})"), HasSubstr("prompt: has 0 items"));
 }
 
 TEST_F(ApiTest, WhatMessagesSayStaysText) {
-  const Asked asked = api().read(kChat, R"({"messages": [{"role": "developer", "content": "</s>"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b<s>"}]}]})", "", 1);
+  const Asked asked = api().read(
+      kChat,
+      R"({"messages": [{"role": "developer", "content": "</s>"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b<s>"}]}]})",
+      "", 1);
   const std::vector<TokenId>& ids = asked.requests.at(0).prompt;
   EXPECT_EQ(ids, chat_prompt(*model_, *model_->chat_template(), {{"system", "</s>"}, {"user", "ab<s>"}}));
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);  // the template's own </s>
@@ -73,7 +79,8 @@ TEST_F(ApiTest, WhatMessagesSayStaysText) {
 
 TEST_F(ApiTest, ChoicesDrawAsRequestsOfTheirOwn) {
   options_.seed = 5;
-  const Asked asked = api().read(kCompletions, R"({"prompt": ["a", "b"], "n": 2, "max_tokens": 3, "logprobs": 1})", "key", 2);
+  const Asked asked =
+      api().read(kCompletions, R"({"prompt": ["a", "b"], "n": 2, "max_tokens": 3, "logprobs": 1})", "key", 2);
   ASSERT_EQ(asked.requests.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(asked.requests[i].generate.request, i % 2);
@@ -90,14 +97,19 @@ TEST_F(ApiTest, ChoicesDrawAsRequestsOfTheirOwn) {
 }
 
 TEST_F(ApiTest, RefusesBeforeAnyWork) {
-  EXPECT_THAT(refusal(kChat, R"({"model": "other", "messages": [{"role": "user", "content": "a"}]})", 404), HasSubstr("model_not_found: there is no model 'other'"));
-  EXPECT_THAT(refusal(kCompletions, R"({"prompt": [5], "max_tokens": 65})"), HasSubstr("context_length_exceeded: the prompt has 1 tokens and max_tokens is 65, the context holds 64"));
+  EXPECT_THAT(refusal(kChat, R"({"model": "other", "messages": [{"role": "user", "content": "a"}]})", 404),
+              HasSubstr("model_not_found: there is no model 'other'"));
+  EXPECT_THAT(refusal(kCompletions, R"({"prompt": [5], "max_tokens": 65})"),
+              HasSubstr("context_length_exceeded: the prompt has 1 tokens and max_tokens is 65, the context holds 64"));
   EXPECT_EQ(refusal(kCompletions, R"({"prompt": [5], "max_tokens": 64})"), "no error");
   std::string ids = "5";
   for (int i = 0; i < 64; ++i) ids += ",5";
-  EXPECT_THAT(refusal(kCompletions, R"({"stream": true, "prompt": [)" + ids + "]}"), HasSubstr("context_length_exceeded: the prompt has 65 tokens, the context"));
-  EXPECT_THAT(refusal(kChat, R"({"top_logprobs": 2, "messages": [{"role": "user", "content": "a"}]})"), HasSubstr("needs logprobs"));
-  EXPECT_THAT(refusal(kCompletions, R"({"prompt": "a", "logit_bias": {"999999": 1}})"), HasSubstr("the vocabulary has ids"));
+  EXPECT_THAT(refusal(kCompletions, R"({"stream": true, "prompt": [)" + ids + "]}"),
+              HasSubstr("context_length_exceeded: the prompt has 65 tokens, the context"));
+  EXPECT_THAT(refusal(kChat, R"({"top_logprobs": 2, "messages": [{"role": "user", "content": "a"}]})"),
+              HasSubstr("needs logprobs"));
+  EXPECT_THAT(refusal(kCompletions, R"({"prompt": "a", "logit_bias": {"999999": 1}})"),
+              HasSubstr("the vocabulary has ids"));
   EXPECT_THAT(refusal(kChat, "[1]"), HasSubstr("no JSON object"));
   test::write_tiny_chat_model(folder_ / "raw.gguf", false);
   model_ = Model::load((folder_ / "raw.gguf").string());
@@ -106,7 +118,8 @@ TEST_F(ApiTest, RefusesBeforeAnyWork) {
 
 TEST_F(ApiTest, AnswersAreJson) {
   options_.seed = 5;
-  Asked asked = api().read(kChat, R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 1})", "", 1);
+  Asked asked = api().read(
+      kChat, R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 1})", "", 1);
   Choice choice;
   choice.text = "say \"é\"\n";
   choice.logprobs = {{264, -0.5, {{265, -0.25}}}};
@@ -144,7 +157,9 @@ TEST_F(ApiTest, TokensAndTemplates) {
 
 TEST_F(ApiTest, EmbeddingsTakeTextsAndIds) {
   const Tokenizer& t = *model_->tokenizer();
-  const auto texts = [&](std::string_view input) { return api().read_embeddings(fmt::format("{{\"input\": {}}}", input)).texts; };
+  const auto texts = [&](std::string_view input) {
+    return api().read_embeddings(fmt::format("{{\"input\": {}}}", input)).texts;
+  };
   const EncodeOptions as_the_file_says{.parse_special = true, .add_bos = {}, .add_eos = {}};
   EXPECT_THAT(texts("\"ab\""), ElementsAre(t.encode("ab", as_the_file_says)));
   EXPECT_THAT(texts("[\"ab\", \"b\"]"), ElementsAre(t.encode("ab", as_the_file_says), t.encode("b", as_the_file_says)));
@@ -167,7 +182,8 @@ TEST_F(ApiTest, EmbeddingsTakeTextsAndIds) {
   EXPECT_THAT(refusal_of(R"({"input": "a", "dimensions": 3})"), HasSubstr("400 unsupported_parameter dimensions"));
   EXPECT_THAT(refusal_of(R"({"input": "a", "messages": []})"), HasSubstr("messages"));
   EXPECT_THAT(refusal_of(R"({"input": "a", "model": "other"})"), HasSubstr("404 model_not_found"));
-  EXPECT_THAT(refusal_of(fmt::format(R"({{"input": [[1], [{}]]}})", fmt::join(std::vector<int>(65, 5), ","))), HasSubstr("400 context_length_exceeded input[1]"));
+  EXPECT_THAT(refusal_of(fmt::format(R"({{"input": [[1], [{}]]}})", fmt::join(std::vector<int>(65, 5), ","))),
+              HasSubstr("400 context_length_exceeded input[1]"));
 }
 
 TEST_F(ApiTest, EmbeddingsAreNumbersOrTheirBytes) {

@@ -29,7 +29,8 @@ std::vector<std::string> strings_of(const json::value& v) {
 
 std::vector<TokenId> ids_in(const json::value& v) {
   std::vector<TokenId> ids;
-  for (const json::value& id : v.get_array()) ids.push_back(static_cast<TokenId>(integer_of(id)));  // its range was checked
+  for (const json::value& id : v.get_array())
+    ids.push_back(static_cast<TokenId>(integer_of(id)));  // its range was checked
   return ids;
 }
 

@@ -17,7 +17,8 @@ namespace {
 
 const Field* find_field(std::string_view path, Where where) {
   const auto all = fields();
-  const auto it = std::find_if(all.begin(), all.end(), [&](const Field& f) { return (f.where & where) != 0 && f.path == path; });
+  const auto it =
+      std::find_if(all.begin(), all.end(), [&](const Field& f) { return (f.where & where) != 0 && f.path == path; });
   return it == all.end() ? nullptr : &*it;
 }
 
@@ -59,8 +60,12 @@ unsigned types_of(const json::value& v) {
 
 std::string type_names(unsigned types) {
   std::vector<std::string_view> names;
-  for (const auto& [type, name] : {std::pair(kBoolean, "a boolean"), {kInteger, "an integer"}, {kNumber, "a number"},
-                                   {kString, "a string"}, {kArray, "an array"}, {kObject, "an object"}}) {
+  for (const auto& [type, name] : {std::pair(kBoolean, "a boolean"),
+                                   {kInteger, "an integer"},
+                                   {kNumber, "a number"},
+                                   {kString, "a string"},
+                                   {kArray, "an array"},
+                                   {kObject, "an object"}}) {
     if (types & type) names.emplace_back(name);
   }
   return fmt::format("{}", fmt::join(names, " or "));
@@ -77,7 +82,8 @@ std::string shown(const json::value& v) {
 
 class Check {
  public:
-  Check(Where where, bool lenient, std::vector<std::string>& ignored) : where_(where), lenient_(lenient), ignored_(ignored) {}
+  Check(Where where, bool lenient, std::vector<std::string>& ignored)
+      : where_(where), lenient_(lenient), ignored_(ignored) {}
 
   // The depth of a body is limited where it is read.
   void members(json::object& object, const std::string& path, const std::string& name) {
@@ -87,7 +93,8 @@ class Check {
       const std::string member_name = name.empty() ? key_name : name + "." + key_name;
       const Field* field = find_member(path, key_name, where_);
       if (field == nullptr) {
-        if (!lenient_) throw ApiError(400, fmt::format("there is no field {}", member_name), member_name, "unknown_parameter");
+        if (!lenient_)
+          throw ApiError(400, fmt::format("there is no field {}", member_name), member_name, "unknown_parameter");
         unknown.push_back(key_name);
         ignored_.push_back(member_name);
         continue;
@@ -105,7 +112,8 @@ class Check {
   }
 
   void id_name(const std::string& key, const std::string& name) {
-    const bool digits = !key.empty() && key.size() <= 9 && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits = !key.empty() && key.size() <= 9 &&
+                        std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!digits) refuse(name, "needs a token id as its name");
   }
 
@@ -119,7 +127,8 @@ class Check {
       const json::value* value = object.if_contains(json::string_view(key.data(), key.size()));
       if (value != nullptr && !value->is_null()) continue;
       const std::string missing = name.empty() ? std::string(key) : fmt::format("{}.{}", name, key);
-      throw ApiError(400, fmt::format("{} is missing: needs {}", missing, type_names(f.types)), missing, "missing_required_parameter");
+      throw ApiError(400, fmt::format("{} is missing: needs {}", missing, type_names(f.types)), missing,
+                     "missing_required_parameter");
     }
   }
 
@@ -127,9 +136,12 @@ class Check {
     if (v.is_null()) return;  // as if it were not there
     if (!f.refused.empty()) {
       const auto neutral = parts_of(f.neutral);
-      const auto same = [&](std::string_view text) { return json::parse(json::string_view(text.data(), text.size())) == v; };
+      const auto same = [&](std::string_view text) {
+        return json::parse(json::string_view(text.data(), text.size())) == v;
+      };
       if (std::any_of(neutral.begin(), neutral.end(), same)) return;
-      throw ApiError(400, fmt::format("{} {} is refused: {}", name, shown(v), f.refused), name, "unsupported_parameter");
+      throw ApiError(400, fmt::format("{} {} is refused: {}", name, shown(v), f.refused), name,
+                     "unsupported_parameter");
     }
     if ((types_of(v) & f.types) == 0) refuse(name, fmt::format("needs {}, found {}", type_names(f.types), shown(v)));
     if (v.is_string()) {
@@ -144,7 +156,8 @@ class Check {
       members(v.get_object(), std::string(f.path), name);
     } else if (!v.is_bool() && (f.least != 0 || f.most != 0)) {
       const double x = number_of(v);
-      if (!(x >= f.least && x <= f.most)) refuse(name, fmt::format("needs {} from {} to {}, found {}", type_names(f.types), f.least, f.most, shown(v)));
+      if (!(x >= f.least && x <= f.most))
+        refuse(name, fmt::format("needs {} from {} to {}, found {}", type_names(f.types), f.least, f.most, shown(v)));
     }
   }
 
@@ -169,7 +182,10 @@ class Check {
   void items(const Field& f, json::array& array, const std::string& name) {
     const Field* item = find_field(std::string(f.path) + "[]", where_);
     for (size_t i = 0; i < array.size(); ++i) {
-      if (array[i].is_null() || item == nullptr) refuse(fmt::format("{}[{}]", name, i), fmt::format("needs {}, found {}", item == nullptr ? "nothing" : type_names(item->types), shown(array[i])));
+      if (array[i].is_null() || item == nullptr)
+        refuse(
+            fmt::format("{}[{}]", name, i),
+            fmt::format("needs {}, found {}", item == nullptr ? "nothing" : type_names(item->types), shown(array[i])));
       check(*item, array[i], fmt::format("{}[{}]", name, i));
     }
   }

@@ -1,5 +1,6 @@
-// The table of fields: every member that the body of a request may have, with its type, its range, what it stands for when it
-// is left out, where it is allowed and what it does. Parsing, refusal and the OpenAPI document are read off this one table.
+// The table of fields: every member that the body of a request may have, with its type, its range, what it stands for
+// when it is left out, where it is allowed and what it does. Parsing, refusal and the OpenAPI document are read off
+// this one table.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,7 +15,15 @@
 
 namespace assay::api {
 
-enum Where : unsigned { kChat = 1, kCompletions = 2, kTokenize = 4, kDetokenize = 8, kTemplate = 16, kEmbeddings = 32, kResponses = 64 };
+enum Where : unsigned {
+  kChat = 1,
+  kCompletions = 2,
+  kTokenize = 4,
+  kDetokenize = 8,
+  kTemplate = 16,
+  kEmbeddings = 32,
+  kResponses = 64
+};
 enum Type : unsigned { kBoolean = 1, kInteger = 2, kNumber = 4, kString = 8, kArray = 16, kObject = 32 };
 
 // What the fields of a body ask for. Fields without a line here are read where they are used: prompts and messages.
@@ -37,18 +46,18 @@ struct Field {
   int64_t size_least = 0, size_most = 0;  // bytes of a string, items of an array, members of an object; most 0: any
   std::string_view values = {};           // of a string: the allowed ones, between bars; empty: any
   bool required = false;
-  std::string_view standard = {};         // what is meant where it is left out or null
+  std::string_view standard = {};  // what is meant where it is left out or null
   std::string_view about = {};
-  std::string_view refused = {};          // why it is not served; then it may only be null or one of `neutral`
-  std::string_view neutral = {};          // JSON texts between bars
-  bool is_free = false;                   // an object or array whose inside is read elsewhere, and may be anything here
+  std::string_view refused = {};  // why it is not served; then it may only be null or one of `neutral`
+  std::string_view neutral = {};  // JSON texts between bars
+  bool is_free = false;           // an object or array whose inside is read elsewhere, and may be anything here
   void (*apply)(Draft&, const boost::json::value&) = nullptr;
 };
 
 std::span<const Field> fields();
 
-// Whether every member, however deep, is in the table, of its type and in its range; ApiError(400) that names it with its
-// path. lenient: members that are not in the table are taken out of the body and noted in `ignored`.
+// Whether every member, however deep, is in the table, of its type and in its range; ApiError(400) that names it with
+// its path. lenient: members that are not in the table are taken out of the body and noted in `ignored`.
 void check_fields(boost::json::object& body, Where where, bool lenient, std::vector<std::string>& ignored);
 
 // After check_fields.

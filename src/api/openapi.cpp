@@ -17,10 +17,10 @@ struct Operation {
   const char* path;
   const char* method;
   const char* summary;
-  unsigned body;      // a Where; 0: none
-  const char* shape;  // of components/schemas; or a content type
-  bool is_open = false;      // needs no key
-  bool has_stream = false;   // server-sent events where stream is true
+  unsigned body;            // a Where; 0: none
+  const char* shape;        // of components/schemas; or a content type
+  bool is_open = false;     // needs no key
+  bool has_stream = false;  // server-sent events where stream is true
 };
 
 constexpr Operation kOperations[] = {
@@ -29,7 +29,8 @@ constexpr Operation kOperations[] = {
     {"/v1/models/{id}", "get", "One of them", 0, "Model"},
     {"/v1/chat/completions", "post", "An answer to a conversation", kChat, "ChatCompletion", false, true},
     {"/v1/completions", "post", "How texts go on", kCompletions, "Completion", false, true},
-    {"/v1/responses", "post", "An answer to a conversation as items; nothing of it is stored", kResponses, "Response", false, true},
+    {"/v1/responses", "post", "An answer to a conversation as items; nothing of it is stored", kResponses, "Response",
+     false, true},
     {"/v1/embeddings", "post", "Vectors of texts", kEmbeddings, "Embeddings"},
     {"/tokenize", "post", "Text to token ids", kTokenize, "Tokens"},
     {"/detokenize", "post", "Token ids to text", kDetokenize, "Text"},
@@ -51,7 +52,10 @@ struct Status {
 };
 
 constexpr Status kStatuses[] = {
-    {400, "A request that cannot be served; the message names the field, what it needs and what was found. Or bytes that are no HTTP", Has::all},
+    {400,
+     "A request that cannot be served; the message names the field, what it needs and what was found. Or bytes that "
+     "are no HTTP",
+     Has::all},
     {401, "No key, or one that is not known", Has::with_key},
     {403, "A Host or Origin that is not allowed", Has::all},
     {404, "No such path or model", Has::with_model},
@@ -62,7 +66,10 @@ constexpr Status kStatuses[] = {
     {429, "The queue is full; the header Retry-After tells when to try again", Has::with_answer},
     {431, "Headers beyond the limit", Has::all},
     {500, "A fault of the server; the header x-should-retry is false", Has::with_body},
-    {503, "The server is ending, has no memory for the request, or the request's time was over; the header Retry-After tells when to try again", Has::with_body},
+    {503,
+     "The server is ending, has no memory for the request, or the request's time was over; the header Retry-After "
+     "tells when to try again",
+     Has::with_body},
 };
 
 bool has_status(const Operation& o, const Status& s) {
@@ -118,7 +125,8 @@ json::object typed(const Field& f, unsigned type, Where where) {
     if (limits.size_most > 0) schema[most] = limits.size_most;
   };
   const auto all = fields();
-  const auto row = std::find_if(all.begin(), all.end(), [&](const Field& x) { return (x.where & where) != 0 && x.path == item; });
+  const auto row =
+      std::find_if(all.begin(), all.end(), [&](const Field& x) { return (x.where & where) != 0 && x.path == item; });
   switch (type) {
     case kBoolean: schema["type"] = "boolean"; break;
     case kInteger:
@@ -129,8 +137,10 @@ json::object typed(const Field& f, unsigned type, Where where) {
     case kString:
       schema["type"] = "string";
       if (!f.values.empty()) schema["enum"] = list_of(f.values);
-      if (f.types == kString) sizes(f, "minLength", "maxLength");
-      else if (row != all.end() && (row->types & kString) != 0) sizes(*row, "minLength", "maxLength");
+      if (f.types == kString)
+        sizes(f, "minLength", "maxLength");
+      else if (row != all.end() && (row->types & kString) != 0)
+        sizes(*row, "minLength", "maxLength");
       break;
     case kArray:
       schema["type"] = "array";
@@ -146,7 +156,8 @@ json::object typed(const Field& f, unsigned type, Where where) {
 
 json::object schema_of(std::string_view path, Where where) {
   const auto all = fields();
-  const auto& f = *std::find_if(all.begin(), all.end(), [&](const Field& x) { return (x.where & where) != 0 && x.path == path; });
+  const auto& f =
+      *std::find_if(all.begin(), all.end(), [&](const Field& x) { return (x.where & where) != 0 && x.path == path; });
   json::object schema;
   if (!f.refused.empty()) {
     json::array only;
@@ -160,7 +171,8 @@ json::object schema_of(std::string_view path, Where where) {
   for (const unsigned type : std::array<unsigned, 6>{kBoolean, kInteger, kNumber, kString, kArray, kObject}) {
     if ((f.types & type) != 0) choices.push_back(typed(f, type, where));
   }
-  if (!f.required && !f.path.ends_with("[]") && !f.path.ends_with("*")) choices.push_back(json::object{{"type", "null"}});
+  if (!f.required && !f.path.ends_with("[]") && !f.path.ends_with("*"))
+    choices.push_back(json::object{{"type", "null"}});
   if (choices.size() == 1) {
     schema = std::move(choices[0].get_object());
   } else {
@@ -182,7 +194,9 @@ json::object reference(std::string_view shape) {
   return one("$ref", json::value(fmt::format("#/components/schemas/{}", shape)));
 }
 
-json::object of_type(std::string_view type) { return one("type", json::value(json::string_view(type.data(), type.size()))); }
+json::object of_type(std::string_view type) {
+  return one("type", json::value(json::string_view(type.data(), type.size())));
+}
 
 json::object header(const char* about, const char* type) {
   json::object object = one("description", json::value(about));
@@ -201,16 +215,18 @@ json::object done_json(const Operation& operation) {
   }
   if (operation.has_stream) {
     json::object stream = of_type("string");
-    stream["description"] =
-        operation.body == kResponses
-            ? "With stream: events of ResponseEvent, each with its type in its line event; the last one has the whole response."
-            : "With stream: a line data for each object of the shape with Chunk in its name, then data: [DONE]. A failure is an object of the shape Error.";
+    stream["description"] = operation.body == kResponses
+                                ? "With stream: events of ResponseEvent, each with its type in its line event; the "
+                                  "last one has the whole response."
+                                : "With stream: a line data for each object of the shape with Chunk in its name, then "
+                                  "data: [DONE]. A failure is an object of the shape Error.";
     content["text/event-stream"] = one("schema", std::move(stream));
   }
   json::object done = one("description", "Done");
   done["content"] = std::move(content);
   done["headers"] = one("x-request-id", header("The request's own, or a new one; stands in the log", "string"));
-  if (operation.body != 0) done["headers"].get_object()["x-ignored-params"] = header("With --lenient: fields that are not known", "string");
+  if (operation.body != 0)
+    done["headers"].get_object()["x-ignored-params"] = header("With --lenient: fields that are not known", "string");
   return done;
 }
 
@@ -239,10 +255,12 @@ json::object operation_json(const Operation& operation) {
   if (operation.body != 0) {
     json::object schema{{"type", "object"}};
     add_members(schema, "", static_cast<Where>(operation.body));
-    result["requestBody"] = json::object{{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
+    result["requestBody"] =
+        json::object{{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
   }
   if (std::string_view(operation.path).ends_with("{id}")) {
-    result["parameters"] = json::array{{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}};
+    result["parameters"] =
+        json::array{{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}};
   }
   return result;
 }
@@ -251,7 +269,8 @@ json::object operation_json(const Operation& operation) {
 
 std::string openapi_json(std::string_view version) {
   json::object paths;
-  for (const Operation& operation : kOperations) paths[operation.path] = json::object{{operation.method, operation_json(operation)}};
+  for (const Operation& operation : kOperations)
+    paths[operation.path] = json::object{{operation.method, operation_json(operation)}};
   json::object document = json::parse(R"({"openapi": "3.1.0", "info": {"title": "assay"}, "servers": [{"url": "/"}],
       "security": [{}, {"bearer": []}, {"header": []}],
       "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}, "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"}}}})")
@@ -259,7 +278,8 @@ std::string openapi_json(std::string_view version) {
   json::object& info = document["info"].get_object();
   info["version"] = json::string_view(version.data(), version.size());
   info["description"] =
-      "Every path is there with and without /v1, every GET also as HEAD. A field that does not stand here is refused. A key is needed where the server has any.";
+      "Every path is there with and without /v1, every GET also as HEAD. A field that does not stand here is refused. "
+      "A key is needed where the server has any.";
   document["paths"] = std::move(paths);
   document["components"].get_object()["schemas"] = answer_shapes();
   return json::serialize(document);

@@ -54,7 +54,8 @@ AlignedBuffer::AlignedBuffer(uint64_t bytes, std::string_view what) {
     map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
   if (map == MAP_FAILED) {
-    throw Error(Errc::out_of_memory, fmt::format("{} needs {} bytes of memory; the machine has {}{}", what, bytes, have, own_limit()));
+    throw Error(Errc::out_of_memory,
+                fmt::format("{} needs {} bytes of memory; the machine has {}{}", what, bytes, have, own_limit()));
   }
   data_ = static_cast<std::byte*>(map);
   bytes_ = bytes;

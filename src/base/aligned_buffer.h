@@ -26,8 +26,8 @@ class AlignedBuffer {
     return *this;
   }
 
-  // Pages of 2 MiB where the kernel has them, for what is read end to end; touching a byte then takes as much. To be called before the
-  // memory is touched.
+  // Pages of 2 MiB where the kernel has them, for what is read end to end; touching a byte then takes as much. To be
+  // called before the memory is touched.
   void advise_huge_pages() noexcept;
 
   std::byte* data() noexcept { return data_; }

@@ -1,4 +1,5 @@
-// Threads that meet: each sees what the others did before, round by round; and a barrier that is called off lets everybody go.
+// Threads that meet: each sees what the others did before, round by round; and a barrier that is called off lets
+// everybody go.
 #include "base/barrier.h"
 
 #include <gtest/gtest.h>

@@ -31,7 +31,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   try {
     // Not blocking: opening a pipe without a writer would wait for ever.
     descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (descriptor_ < 0) throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path.string(), system_reason(errno)));
+    if (descriptor_ < 0)
+      throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path.string(), system_reason(errno)));
     struct stat info {};
     if (::fstat(descriptor_, &info) != 0) {
       throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path.string(), system_reason(errno)));
@@ -47,8 +48,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
       throw Error(code, fmt::format("{}: {} bytes cannot be mapped: {}", path.string(), size, system_reason(errno)));
     }
     bytes_ = {static_cast<const std::byte*>(map), size};
-    // Advice, so its refusal is no failure. Weights are read end to end for every token; in pages of 4 KiB that waits for address translation
-    // more than for memory (on a virtual machine 20 GB/s in place of 31). Holds for what is not in the page cache yet.
+    // Advice, so its refusal is no failure. Weights are read end to end for every token; in pages of 4 KiB that waits
+    // for address translation more than for memory (on a virtual machine 20 GB/s in place of 31). Holds for what is not
+    // in the page cache yet.
     ::madvise(map, size, MADV_HUGEPAGE);
   } catch (...) {
     release();
@@ -59,8 +61,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 MappedFile::~MappedFile() { release(); }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      bytes_(std::exchange(other.bytes_, {})),
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})),
       descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -85,8 +86,9 @@ void MappedFile::check_size() const {
 
 void MappedFile::drop(std::span<const std::byte> part) const noexcept {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  // Who looks at the begin of a part may be given a whole large page, with the end of the part before, which was given back already. So a
-  // part goes from the begin of that large page on: who reads on in parts leaves nothing between them.
+  // Who looks at the begin of a part may be given a whole large page, with the end of the part before, which was given
+  // back already. So a part goes from the begin of that large page on: who reads on in parts leaves nothing between
+  // them.
   constexpr uintptr_t kLargePage = 2 << 20;
   const auto first = reinterpret_cast<uintptr_t>(bytes_.data());
   const auto begin = std::max(first, reinterpret_cast<uintptr_t>(part.data()) / kLargePage * kLargePage);

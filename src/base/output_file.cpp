@@ -53,25 +53,32 @@ OutputFile::OutputFile(const std::filesystem::path& path, uint64_t n_bytes, uint
   struct stat old {};
   replaces_ = ::stat(path_.c_str(), &old) == 0;
   if (replaces_ && !S_ISREG(old.st_mode))
-    throw Error(Errc::bad_request, fmt::format("{}: is no regular file; the file to write needs another name", path_.string()));
+    throw Error(Errc::bad_request,
+                fmt::format("{}: is no regular file; the file to write needs another name", path_.string()));
   if (keep == 0) {
     // What a killed process left is taken away, not cut: it might be another name of a file that is needed.
     const int left = ::open(partial_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     const bool busy = left >= 0 && ::flock(left, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (left >= 0) ::close(left);
     if (busy) fail(partial_, "another process is writing it");
-    if (::unlink(partial_.c_str()) != 0 && errno != ENOENT) fail(partial_, fmt::format("cannot be replaced: {}", system_reason(errno)));
+    if (::unlink(partial_.c_str()) != 0 && errno != ENOENT)
+      fail(partial_, fmt::format("cannot be replaced: {}", system_reason(errno)));
   }
   require_room(path_, n_bytes - keep);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | (keep == 0 ? O_CREAT | O_EXCL : 0), 0666);
   if (descriptor_ < 0) fail(partial_, fmt::format("cannot be made: {}", system_reason(errno)));
   try {
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) fail(partial_, "another process is writing it");
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      fail(partial_, "another process is writing it");
     exists_ = true;
-    if (keep != 0 && ::ftruncate(descriptor_, static_cast<off_t>(keep)) != 0) fail(partial_, fmt::format("cannot be cut: {}", system_reason(errno)));
-    if (replaces_ && ::fchmod(descriptor_, old.st_mode & 0777) != 0) fail(partial_, fmt::format("cannot be given its mode: {}", system_reason(errno)));
-    // Beyond the end of the file, so that its size tells how far a killed process came. A file system that cannot has told its room above.
-    if (n_bytes != 0 && ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(n_bytes)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+    if (keep != 0 && ::ftruncate(descriptor_, static_cast<off_t>(keep)) != 0)
+      fail(partial_, fmt::format("cannot be cut: {}", system_reason(errno)));
+    if (replaces_ && ::fchmod(descriptor_, old.st_mode & 0777) != 0)
+      fail(partial_, fmt::format("cannot be given its mode: {}", system_reason(errno)));
+    // Beyond the end of the file, so that its size tells how far a killed process came. A file system that cannot has
+    // told its room above.
+    if (n_bytes != 0 && ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(n_bytes)) != 0 &&
+        errno != EOPNOTSUPP && errno != ENOSYS)
       fail(partial_, fmt::format("room for {} bytes cannot be had: {}", n_bytes, system_reason(errno)));
     buffer_.reserve(kBufferBytes);
   } catch (...) {
@@ -83,13 +90,9 @@ OutputFile::OutputFile(const std::filesystem::path& path, uint64_t n_bytes, uint
 OutputFile::~OutputFile() { discard(); }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      partial_(std::move(other.partial_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      written_(other.written_),
-      exists_(std::exchange(other.exists_, false)),
-      replaces_(other.replaces_),
-      buffer_(std::move(other.buffer_)) {}
+    : path_(std::move(other.path_)), partial_(std::move(other.partial_)),
+      descriptor_(std::exchange(other.descriptor_, -1)), written_(other.written_),
+      exists_(std::exchange(other.exists_, false)), replaces_(other.replaces_), buffer_(std::move(other.buffer_)) {}
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -102,7 +105,8 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 
 void OutputFile::write_zeros(uint64_t n) {
   constexpr std::byte kZeros[4096]{};
-  for (; n > 0; n -= std::min<uint64_t>(n, sizeof kZeros)) write(std::span(kZeros, std::min<uint64_t>(n, sizeof kZeros)));
+  for (; n > 0; n -= std::min<uint64_t>(n, sizeof kZeros))
+    write(std::span(kZeros, std::min<uint64_t>(n, sizeof kZeros)));
 }
 
 void OutputFile::flush() {
@@ -110,7 +114,9 @@ void OutputFile::flush() {
   while (!left.empty()) {
     const ssize_t n = ::pwrite(descriptor_, left.data(), left.size(), static_cast<off_t>(written_));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail(partial_, fmt::format("{} bytes at offset {} cannot be written: {}", left.size(), written_, n < 0 ? system_reason(errno) : "nothing was taken"));
+    if (n <= 0)
+      fail(partial_, fmt::format("{} bytes at offset {} cannot be written: {}", left.size(), written_,
+                                 n < 0 ? system_reason(errno) : "nothing was taken"));
     written_ += static_cast<uint64_t>(n);
     left = left.subspan(static_cast<size_t>(n));
   }
@@ -139,20 +145,24 @@ void OutputFile::close() {
   if (descriptor_ < 0) return;
   flush();
   if (::fsync(descriptor_) != 0) fail(partial_, fmt::format("cannot be brought to the disk: {}", system_reason(errno)));
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(partial_, fmt::format("cannot be closed: {}", system_reason(errno)));
+  if (::close(std::exchange(descriptor_, -1)) != 0)
+    fail(partial_, fmt::format("cannot be closed: {}", system_reason(errno)));
   std::vector<std::byte>().swap(buffer_);
 }
 
 void OutputFile::commit() {
   close();
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(path_, fmt::format("cannot take its place: {}", system_reason(errno)));
+  if (::rename(partial_.c_str(), path_.c_str()) != 0)
+    fail(path_, fmt::format("cannot take its place: {}", system_reason(errno)));
   exists_ = false;
   const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;  // a folder that may be written and not read: the rename is done, and is on the disk when the system wants
+  if (folder < 0)
+    return;  // a folder that may be written and not read: the rename is done, and is on the disk when the system wants
   const int status = ::fsync(folder);
   const int error = errno;
   ::close(folder);
-  if (status != 0 && error != EINVAL) fail(path_, fmt::format("is written, but its folder cannot be brought to the disk: {}", system_reason(error)));
+  if (status != 0 && error != EINVAL)
+    fail(path_, fmt::format("is written, but its folder cannot be brought to the disk: {}", system_reason(error)));
 }
 
 void OutputFile::revoke() noexcept {
@@ -168,7 +178,8 @@ void OutputFile::discard() noexcept {
 
 void require_room(const std::filesystem::path& path, uint64_t n_bytes) {
   struct statvfs info {};
-  if (::statvfs(folder_of(path).c_str(), &info) != 0) fail(path, fmt::format("its folder cannot be examined: {}", system_reason(errno)));
+  if (::statvfs(folder_of(path).c_str(), &info) != 0)
+    fail(path, fmt::format("its folder cannot be examined: {}", system_reason(errno)));
   const uint64_t room = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
   if (room < n_bytes) fail(path, fmt::format("needs {} bytes; the disk has room for {}", n_bytes, room));
 }
@@ -177,7 +188,8 @@ void require_other_file(const std::filesystem::path& in, const std::filesystem::
   std::error_code ignored;  // a path that is not there is no other name of anything
   for (const std::filesystem::path& other : {out, OutputFile::partial_of(out)}) {
     if (std::filesystem::equivalent(in, other, ignored))
-      throw Error(Errc::bad_request, fmt::format("{} is {} itself; another name is needed", other.string(), in.string()));
+      throw Error(Errc::bad_request,
+                  fmt::format("{} is {} itself; another name is needed", other.string(), in.string()));
   }
 }
 

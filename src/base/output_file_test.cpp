@@ -27,7 +27,9 @@ void put(const fs::path& path, const std::string& text) { std::ofstream(path, st
 
 using test::content;
 
-size_t n_files(const fs::path& folder) { return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {})); }
+size_t n_files(const fs::path& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {}));
+}
 
 void write_all(const fs::path& path, const std::string& text) {
   OutputFile file(path, text.size());

@@ -100,7 +100,8 @@ std::optional<int> control_group_share(const std::string& root) {
 std::vector<int> cores_first(std::span<const int> processors, const std::string& root) {
   std::vector<int> first, siblings;
   std::set<std::pair<long, long>> cores;
-  for (int processor : processors) (cores.insert(core_of(root, processor)).second ? first : siblings).push_back(processor);
+  for (int processor : processors)
+    (cores.insert(core_of(root, processor)).second ? first : siblings).push_back(processor);
   first.insert(first.end(), siblings.begin(), siblings.end());
   return first;
 }

@@ -52,7 +52,8 @@ class Machine {
 };
 
 TEST(Processors, OneThreadForEachPhysicalCore) {
-  const Machine machine;  // two packages of two cores with two threads each; siblings are 4 apart, as Linux numbers them
+  const Machine
+      machine;  // two packages of two cores with two threads each; siblings are 4 apart, as Linux numbers them
   for (int i = 0; i < 8; ++i) machine.processor(i, i / 2 % 2, i % 2);
   const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(physical_cores(all, machine.root()), 4);

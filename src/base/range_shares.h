@@ -1,5 +1,6 @@
-// A range of units that threads share out among themselves: each begins with a part of its own and goes through it in order, in fewer and fewer units at a
-// time; who has no more takes from the end of another's. So a thread reads long runs that follow one another, and all end together within a unit's time.
+// A range of units that threads share out among themselves: each begins with a part of its own and goes through it in
+// order, in fewer and fewer units at a time; who has no more takes from the end of another's. So a thread reads long
+// runs that follow one another, and all end together within a unit's time.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,9 @@ class RangeShares {
     int64_t begin = 0, end = 0;
     bool empty() const noexcept { return begin == end; }
   };
-  // The next units for the owner of `share`: half of what is left of its part (all of it where there is one share), or half of what is left of the next part
-  // that is not done; empty where all are taken. Each unit is given once. Orders no memory: a join does.
+  // The next units for the owner of `share`: half of what is left of its part (all of it where there is one share), or
+  // half of what is left of the next part that is not done; empty where all are taken. Each unit is given once. Orders
+  // no memory: a join does.
   Range take(int share) noexcept;
 
  private:

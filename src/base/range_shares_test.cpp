@@ -43,7 +43,8 @@ TEST(RangeShares, GiveEveryUnitOnce) {
     RangeShares shares(n_threads);
     for (int64_t n : {0, 1, 2, 3, 7, 64, 1000}) {
       for (int round = 0; round < 20; ++round) {
-        std::vector<int> taken(static_cast<size_t>(n));  // plain: a unit that two threads have is seen by the thread sanitizer
+        std::vector<int> taken(
+            static_cast<size_t>(n));  // plain: a unit that two threads have is seen by the thread sanitizer
         shares.reset(n);
         pool.run(n_threads, [&](int64_t, int thread) {
           for (Range range = shares.take(thread); !range.empty(); range = shares.take(thread)) {

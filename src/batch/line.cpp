@@ -129,7 +129,8 @@ class Fields {
   void take(std::string_view name, const json::value& v) {
     if (v.is_null()) return;  // as chat APIs have it: not there
     if (!take_content(name, v) && !take_limit(name, v) && !take_sampling(name, v) && !take_constant(name, v)) {
-      throw Error(Errc::bad_request, fmt::format("{}: there is no such field; docs/batch.md has them", shown(json::value(name))));
+      throw Error(Errc::bad_request,
+                  fmt::format("{}: there is no such field; docs/batch.md has them", shown(json::value(name))));
     }
   }
 
@@ -252,7 +253,8 @@ void take_envelope(const json::object& object, Line& line) {
       has_body = true;
       for (const auto& [name, v] : value.get_object()) fields.take(name, v);
     } else if (key != "custom_id") {
-      throw Error(Errc::bad_request, fmt::format("{}: beside custom_id there may be method, url and body", shown(json::value(key))));
+      throw Error(Errc::bad_request,
+                  fmt::format("{}: beside custom_id there may be method, url and body", shown(json::value(key))));
     }
   }
   if (!has_body) throw Error(Errc::bad_request, "body: needs one, found none");

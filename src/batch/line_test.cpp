@@ -19,7 +19,8 @@ Line parse(std::string_view text) {
 }
 
 TEST(BatchLine, SaysWhatItAsksFor) {
-  const Line line = parse(R"({"id": "a\"b", "prompt": "Hi", "max_tokens": 9, "temperature": 0.25, "top_k": 3, "top_p": 0.5, "min_p": 0.1,
+  const Line line = parse(
+      R"({"id": "a\"b", "prompt": "Hi", "max_tokens": 9, "temperature": 0.25, "top_k": 3, "top_p": 0.5, "min_p": 0.1,
       "repeat_penalty": 1.5, "frequency_penalty": -0.5, "presence_penalty": 2, "seed": 18446744073709551615, "stop": ["x", "y"],
       "logprobs": 4, "ignore_eos": true, "logit_bias": {"7": -2.5}})");
   EXPECT_EQ(line.problem, "");
@@ -59,7 +60,8 @@ TEST(BatchLine, WhatItDoesNotSayIsAsTheFlagsSay) {
 }
 
 TEST(BatchLine, TakesOpenAisForm) {
-  const Line line = parse(R"({"custom_id": "r-1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "any",
+  const Line line =
+      parse(R"({"custom_id": "r-1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "any",
       "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
       "max_completion_tokens": 5, "n": 1, "stream": false, "user": "me", "metadata": {}, "response_format": {"type": "text"}}})");
   EXPECT_EQ(line.problem, "");
@@ -99,12 +101,14 @@ TEST(BatchLine, NamesWhatIsWrong) {
       {R"({"messages": [{"role": "tool", "content": "x"}]})", "messages[0].role: needs system, user or assistant"},
       {R"({"messages": [{"role": "user"}]})", "messages[0]: needs a content"},
       {R"({"messages": [{"role": "user", "content": "x", "name": "y"}]})", "messages[0]: needs role and content alone"},
-      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "messages[0].content: needs a string, or parts"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "messages[0].content: needs a string, or parts"},
       {R"({"body": {}})", "custom_id: needs one"},
       {R"({"custom_id": 5, "body": {}})", "custom_id: needs a string"},
       {R"({"custom_id": "a"})", "body: needs one"},
       {R"({"custom_id": "a", "url": "/v1/embeddings", "body": {}})", "url: needs \"/v1/chat/completions\""},
-      {R"({"custom_id": "a", "extra": 1, "body": {"messages": [{"role": "user", "content": "x"}]}})", "\"extra\": beside custom_id"},
+      {R"({"custom_id": "a", "extra": 1, "body": {"messages": [{"role": "user", "content": "x"}]}})",
+       "\"extra\": beside custom_id"},
       {R"({"custom_id": "a", "body": {"prompt": "x"}})", "prompt: a chat completion has messages"},
   };
   for (const auto& [text, problem] : cases) {

@@ -36,7 +36,9 @@ BatchOutput read_batch_output(std::string_view text) {
     json::error_code failure;
     const json::value v = json::parse(json::string_view(line.data(), line.size()), failure);
     const auto key = failure ? std::nullopt : key_of(v);
-    if (!key) throw Error(Errc::bad_request, fmt::format("line {} of the output is no answer of a batch: it is another file", number));
+    if (!key)
+      throw Error(Errc::bad_request,
+                  fmt::format("line {} of the output is no answer of a batch: it is another file", number));
     output.keys.insert(key->first);
     output.n_failed += key->second ? 0 : 1;
     output.n_bytes_whole = static_cast<int64_t>(end + 1);

@@ -20,7 +20,8 @@ namespace {
 class BatchRun {
  public:
   BatchRun(Scheduler& scheduler, const BatchOptions& options, const LineSink& write)
-      : scheduler_(scheduler), options_(options), write_(write), facts_{&scheduler.context().model(), options.created_unix} {}
+      : scheduler_(scheduler), options_(options),
+        write_(write), facts_{&scheduler.context().model(), options.created_unix} {}
 
   BatchCounts run(const LineSource& next, const std::function<bool()>& cancelled) {
     const auto n_parallel = static_cast<size_t>(scheduler_.context().options().n_sequences);
@@ -86,7 +87,8 @@ class BatchRun {
       open->begins_inside = opens_reasoning(*tokenizer, *options_.reasoning, request.prompt);
       show_marks(*tokenizer, *options_.reasoning, request.generate);
       if (options_.n_reasoning_max >= 0) {
-        request.generate.mask = reasoning_budget(tokenizer, *options_.reasoning, open->begins_inside, options_.n_reasoning_max);
+        request.generate.mask =
+            reasoning_budget(tokenizer, *options_.reasoning, open->begins_inside, options_.n_reasoning_max);
       }
     }
     const auto id = scheduler_.submit(std::move(request), [this, open](RequestId of, const RequestEvent& event) {
@@ -98,12 +100,14 @@ class BatchRun {
 
   std::vector<TokenId> prompt_of(const batch::Line& line) const {
     const Model& model = *facts_.model;
-    if (line.prompt) return prompt_tokens(model, options_.chat_template.get(), options_.system, *line.prompt, options_.variables_json);
+    if (line.prompt)
+      return prompt_tokens(model, options_.chat_template.get(), options_.system, *line.prompt, options_.variables_json);
     if (options_.chat_template == nullptr) {
       throw Error(Errc::bad_request, "messages: need a chat template, and there is none; prompt takes raw text");
     }
     std::vector<Message> messages = line.messages;
-    if (options_.system && messages.front().role != "system") messages.insert(messages.begin(), {"system", *options_.system});
+    if (options_.system && messages.front().role != "system")
+      messages.insert(messages.begin(), {"system", *options_.system});
     return chat_prompt(model, *options_.chat_template, messages, options_.variables_json);
   }
 
@@ -146,7 +150,8 @@ class BatchRun {
 
   // Writes what has everything before it. Not from a scheduler's sink, which must not throw.
   void flush() {
-    for (auto first = waiting_.begin(); first != waiting_.end() && first->first == n_written_; first = waiting_.erase(first)) {
+    for (auto first = waiting_.begin(); first != waiting_.end() && first->first == n_written_;
+         first = waiting_.erase(first)) {
       write_(first->second);
       ++n_written_;
     }

@@ -1,4 +1,5 @@
-// Batches on a tiny model with a vocabulary of bytes: every answer as it is alone, in the order of the lines, wrong lines named.
+// Batches on a tiny model with a vocabulary of bytes: every answer as it is alone, in the order of the lines, wrong
+// lines named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,8 @@ class Batch : public ::testing::Test {
   }
 
   // The output's lines.
-  std::vector<std::string> run(const std::string& input, int n_sequences, int64_t n_ubatch = 64, const std::function<bool()>& cancelled = {}) {
+  std::vector<std::string> run(const std::string& input, int n_sequences, int64_t n_ubatch = 64,
+                               const std::function<bool()>& cancelled = {}) {
     SchedulerOptions scheduling;
     scheduling.context.n_ctx = 128;
     scheduling.context.n_threads = 2;
@@ -39,12 +41,13 @@ class Batch : public ::testing::Test {
     Scheduler scheduler(model_, scheduling);
     std::istringstream in(input);
     std::vector<std::string> out;
-    counts_ = run_batch(scheduler, options_, [&](std::string& line) { return static_cast<bool>(std::getline(in, line)); },
-                        [&](std::string_view line) {
-                          EXPECT_TRUE(line.ends_with('\n'));
-                          out.emplace_back(line.substr(0, line.size() - 1));
-                        },
-                        cancelled);
+    counts_ = run_batch(
+        scheduler, options_, [&](std::string& line) { return static_cast<bool>(std::getline(in, line)); },
+        [&](std::string_view line) {
+          EXPECT_TRUE(line.ends_with('\n'));
+          out.emplace_back(line.substr(0, line.size() - 1));
+        },
+        cancelled);
     return out;
   }
 
@@ -66,8 +69,11 @@ TEST_F(Batch, EachAnswerIsTheOneItHasAlone) {
   if (!model_) GTEST_SKIP();
   std::string input;
   for (int i = 0; i < 14; ++i) {
-    json::object line = {{"id", i}, {"prompt", "Question " + std::string(static_cast<size_t>(i * 5 % 37), 'x')},
-                         {"temperature", i % 3 * 0.9}, {"seed", i * 1000}, {"max_tokens", 3 + i * 7 % 30}};
+    json::object line = {{"id", i},
+                         {"prompt", "Question " + std::string(static_cast<size_t>(i * 5 % 37), 'x')},
+                         {"temperature", i % 3 * 0.9},
+                         {"seed", i * 1000},
+                         {"max_tokens", 3 + i * 7 % 30}};
     if (i % 4 == 1) line["logprobs"] = 2;
     if (i % 5 == 2) line["repeat_penalty"] = 1.3;
     input += json::serialize(line) + "\n";
@@ -87,7 +93,8 @@ TEST_F(Batch, EachAnswerIsTheOneItHasAlone) {
     if (i % 4 == 1) options.n_top_logprobs = 2;
     if (i % 5 == 2) options.sampling.repeat_penalty = 1.3;
     const std::string prompt = "u:Question " + std::string(static_cast<size_t>(i * 5 % 37), 'x') + "\na:";
-    const Generation g = alone(model_->tokenizer()->encode(prompt, {.parse_special = true, .add_bos = {}, .add_eos = false}), options);
+    const Generation g =
+        alone(model_->tokenizer()->encode(prompt, {.parse_special = true, .add_bos = {}, .add_eos = false}), options);
     EXPECT_EQ(json::value_to<std::vector<TokenId>>(answer.at("ids")), g.ids) << i;
     EXPECT_EQ(answer.at("text").as_string(), g.text);
     EXPECT_EQ(answer.at("finish_reason").as_string(), name(g.finish_reason));
@@ -106,16 +113,19 @@ TEST_F(Batch, EachAnswerIsTheOneItHasAlone) {
 
 TEST_F(Batch, WrongLinesAreNamedInTheirPlace) {
   if (!model_) GTEST_SKIP();
-  const std::vector<std::string> out = run(
-      "{\"prompt\": \"a\"}\n"
-      "\n"
-      "{\"id\": \"b\", \"prompt\": \"b\", \"temperature\": \"hot\"}\n"
-      "no json\n"
-      "{\"id\": \"e\", \"prompt\": \"" + std::string(200, 'x') + "\"}\n"
-      "{\"id\": \"e\", \"prompt\": \"again\"}\n"
-      "{\"id\": \"g\", \"prompt\": \"g\", \"logit_bias\": {\"99999999\": 1}}\n"
-      "{\"custom_id\": \"h\", \"body\": {\"messages\": []}}\n"
-      "{\"id\": \"i\", \"prompt\": \"i\"}", 3);
+  const std::vector<std::string> out =
+      run("{\"prompt\": \"a\"}\n"
+          "\n"
+          "{\"id\": \"b\", \"prompt\": \"b\", \"temperature\": \"hot\"}\n"
+          "no json\n"
+          "{\"id\": \"e\", \"prompt\": \"" +
+              std::string(200, 'x') +
+              "\"}\n"
+              "{\"id\": \"e\", \"prompt\": \"again\"}\n"
+              "{\"id\": \"g\", \"prompt\": \"g\", \"logit_bias\": {\"99999999\": 1}}\n"
+              "{\"custom_id\": \"h\", \"body\": {\"messages\": []}}\n"
+              "{\"id\": \"i\", \"prompt\": \"i\"}",
+          3);
   ASSERT_EQ(out.size(), 8u);
   EXPECT_EQ(counts_.n_lines, 8);
   EXPECT_EQ(counts_.n_failed, 6);
@@ -136,9 +146,12 @@ TEST_F(Batch, WrongLinesAreNamedInTheirPlace) {
 
 TEST_F(Batch, OpenAisFormComesBackInOpenAisForm) {
   if (!model_) GTEST_SKIP();
-  const std::string body = R"({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "logprobs": true, "top_logprobs": 1})";
-  const std::vector<std::string> out = run("{\"custom_id\": \"q\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": " + body + "}\n" +
-                                           "{\"id\": 2, \"prompt\": \"Hi\", \"max_tokens\": 4}\n", 2);
+  const std::string body =
+      R"({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "logprobs": true, "top_logprobs": 1})";
+  const std::vector<std::string> out =
+      run("{\"custom_id\": \"q\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": " + body + "}\n" +
+              "{\"id\": 2, \"prompt\": \"Hi\", \"max_tokens\": 4}\n",
+          2);
   ASSERT_EQ(out.size(), 2u);
   const json::value v = json::parse(out[0]);
   EXPECT_EQ(v.at("custom_id"), "q");
@@ -155,16 +168,20 @@ TEST_F(Batch, OpenAisFormComesBackInOpenAisForm) {
 
 TEST_F(Batch, SystemMessageAndRawText) {
   if (!model_) GTEST_SKIP();
-  const auto n_prompt = [&](const char* line) { return json::parse(run(line, 1).at(0)).at("usage").at("prompt_tokens").as_int64(); };
+  const auto n_prompt = [&](const char* line) {
+    return json::parse(run(line, 1).at(0)).at("usage").at("prompt_tokens").as_int64();
+  };
   const int64_t plain = n_prompt(R"({"prompt": "abc"})");
   options_.system = "S!";
   EXPECT_EQ(n_prompt(R"({"prompt": "abc"})"), plain + 5);  // s:S!\n
   EXPECT_EQ(n_prompt(R"({"messages": [{"role": "user", "content": "abc"}]})"), plain + 5);
-  EXPECT_EQ(n_prompt(R"({"messages": [{"role": "system", "content": "T"}, {"role": "user", "content": "abc"}]})"), plain + 4);
+  EXPECT_EQ(n_prompt(R"({"messages": [{"role": "system", "content": "T"}, {"role": "user", "content": "abc"}]})"),
+            plain + 4);
   options_.system.reset();
   options_.chat_template = nullptr;
   EXPECT_EQ(n_prompt(R"({"prompt": "u:abc\na:"})"), plain);
-  EXPECT_THAT(run(R"({"messages": [{"role": "user", "content": "abc"}]})", 1).at(0), HasSubstr("messages: need a chat template"));
+  EXPECT_THAT(run(R"({"messages": [{"role": "user", "content": "abc"}]})", 1).at(0),
+              HasSubstr("messages: need a chat template"));
 }
 
 TEST_F(Batch, ReasoningIsApart) {
@@ -185,7 +202,9 @@ TEST_F(Batch, ReasoningIsApart) {
 TEST_F(Batch, AnInterruptKeepsWhatIsWholeAndResumeDoesTheRest) {
   if (!model_) GTEST_SKIP();
   std::string input;
-  for (int i = 0; i < 9; ++i) input += "{\"id\": \"n" + std::to_string(i) + "\", \"prompt\": \"" + std::string(static_cast<size_t>(i), 'y') + "\"}\n";
+  for (int i = 0; i < 9; ++i)
+    input +=
+        "{\"id\": \"n" + std::to_string(i) + "\", \"prompt\": \"" + std::string(static_cast<size_t>(i), 'y') + "\"}\n";
   input += "wrong\n";
   const std::vector<std::string> whole = run(input, 2);
   ASSERT_EQ(whole.size(), 10u);

@@ -81,24 +81,15 @@ ActivationBound exponential_bound(const RowScope& s, double x, double dx) {
 ActivationBound activation_bound(const RowScope& s, ops::ActivationFunction function, double x, double dx) {
   using F = ops::ActivationFunction;
   switch (function) {  // the compiler asks for a case of each
-    case F::silu:
-      return silu_bound(s, x, dx);
-    case F::gelu_tanh:
-      return gelu_bound(s, x, dx);
-    case F::gelu_erf:
-      return gelu_erf_bound(s, x, dx);
-    case F::relu_squared:
-      return relu_squared_bound(s, x, dx);
-    case F::sigmoid:
-      return sigmoid_bound(s, x, dx);
-    case F::softplus:
-      return softplus_bound(s, x, dx);
-    case F::exponential:
-      return exponential_bound(s, x, dx);
-    case F::identity:
-      return {x, dx};
-    case F::n_functions:
-      break;
+    case F::silu: return silu_bound(s, x, dx);
+    case F::gelu_tanh: return gelu_bound(s, x, dx);
+    case F::gelu_erf: return gelu_erf_bound(s, x, dx);
+    case F::relu_squared: return relu_squared_bound(s, x, dx);
+    case F::sigmoid: return sigmoid_bound(s, x, dx);
+    case F::softplus: return softplus_bound(s, x, dx);
+    case F::exponential: return exponential_bound(s, x, dx);
+    case F::identity: return {x, dx};
+    case F::n_functions: break;
   }
   return {x - x, 0};  // no function
 }

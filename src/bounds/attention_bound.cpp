@@ -3,17 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "assay/error.h"
 #include "backend/oracle/oracle_ops.h"
 #include "base/index.h"
+#include "bounds/rounding.h"
 #include "num/math64.h"
 #include "ops/attention/attention.h"
 #include "ops/plan/float64.h"
-#include "bounds/rounding.h"
 
 namespace assay::bounds {
 namespace {
@@ -35,10 +35,8 @@ struct CacheRounding {
 CacheRounding cache_rounding(ops::CacheType type, const Declared& declared) {
   const double u = unit(declared);
   switch (type) {
-    case ops::CacheType::f32:
-      return {};
-    case ops::CacheType::f16:
-      return {kUnitHalf, kTinyHalf, 0};
+    case ops::CacheType::f32: return {};
+    case ops::CacheType::f16: return {kUnitHalf, kTinyHalf, 0};
     case ops::CacheType::q8_0:
       return {gamma(4, u) + kUnitHalf * (1 + kUnitHalf), 127 * kTinyHalf + 0x1p-99,
               0.5 / 127 * (1 + 3 * u) * (1 + kUnitHalf)};
@@ -58,32 +56,32 @@ struct Side {
   const double* k = nullptr;
   const double* v = nullptr;
   std::vector<double> k_norm,
-      k_error;  // [n_positions, n_kv_heads]: norms of a head's key and of its error
+      k_error;                     // [n_positions, n_kv_heads]: norms of a head's key and of its error
   std::vector<double> v_constant;  // [n_positions, n_kv_heads * blocks of 32]
   double v_relative = 0;
   std::span<const double> v_error;  // [n_positions, width]; empty: none
 };
 
-Side make_side(const ops::Plan& plan, const KvHistory& h, const ops::Attention& op, const Declared& declared, bool stored,
-               base::ThreadPool& pool) {
+Side make_side(const ops::Plan& plan, const KvHistory& h, const ops::Attention& op, const Declared& declared,
+               bool stored, base::ThreadPool& pool) {
   Side side;
   side.k = stored ? h.k_stored.data() : h.k.data();
   side.v = stored ? h.v_stored.data() : h.v.data();
   const CacheRounding of_k = stored ? CacheRounding{} : cache_rounding(declared.cache_k, declared);
   const ops::CacheLayer& layer = plan.cache_layers[at(op.layer)];
   const int64_t v_dim = layer.v_dim();
-  const CacheRounding of_v = layer.values_in_keys ? of_k : stored ? CacheRounding{} : cache_rounding(declared.cache_v, declared);
+  const CacheRounding of_v = layer.values_in_keys ? of_k
+                             : stored             ? CacheRounding{}
+                                                  : cache_rounding(declared.cache_v, declared);
   side.v_relative = of_v.relative;
   if (!stored) side.v_error = h.v_error;
   const int64_t heads = op.n_kv_heads, k_blocks = n_blocks(op.head_dim), v_blocks = n_blocks(v_dim);
   side.k_norm.resize(at(h.n_positions() * heads));
   side.k_error.resize(side.k_norm.size());
   side.v_constant.resize(side.k_norm.size() * at(v_blocks));
-  const auto block_constant = [](const CacheRounding& r, const double* x, const double* error,
-                                 int64_t n) {
+  const auto block_constant = [](const CacheRounding& r, const double* x, const double* error, int64_t n) {
     double largest = 0;
-    for (int64_t i = 0; i < n; ++i)
-      largest = std::max(largest, std::fabs(x[i]) + (error != nullptr ? error[i] : 0));
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]) + (error != nullptr ? error[i] : 0));
     return r.tiny + r.of_largest * largest;
   };
   pool.run(h.n_positions(), [&](int64_t p, int) {
@@ -97,18 +95,18 @@ Side make_side(const ops::Plan& plan, const KvHistory& h, const ops::Attention& 
       double* v_constants = side.v_constant.data() + (p * heads + head) * v_blocks;
       for (int64_t b = 0; b < k_blocks; ++b) {
         const int64_t n = std::min(kBlock, op.head_dim - b * kBlock), begin = first + b * kBlock;
-        const double constant = block_constant(of_k, side.k + begin,
-                                               k_own != nullptr ? k_own + b * kBlock : nullptr, n);
+        const double constant =
+            block_constant(of_k, side.k + begin, k_own != nullptr ? k_own + b * kBlock : nullptr, n);
         constants += constant * constant * static_cast<double>(n);
         if (layer.values_in_keys && b < v_blocks) v_constants[b] = constant;  // rounded as part of the key's block
       }
       for (int64_t b = 0; b < v_blocks && !layer.values_in_keys; ++b) {
-        v_constants[b] = block_constant(of_v, side.v + first_v + b * kBlock, v_own != nullptr ? v_own + b * kBlock : nullptr,
-                                        std::min(kBlock, v_dim - b * kBlock));
+        v_constants[b] =
+            block_constant(of_v, side.v + first_v + b * kBlock, v_own != nullptr ? v_own + b * kBlock : nullptr,
+                           std::min(kBlock, v_dim - b * kBlock));
       }
       side.k_norm[at(p * heads + head)] = norm;
-      side.k_error[at(p * heads + head)] =
-          std::sqrt(constants) + of_k.relative * (norm + own) + own;
+      side.k_error[at(p * heads + head)] = std::sqrt(constants) + of_k.relative * (norm + own) + own;
     }
   });
   return side;
@@ -136,8 +134,8 @@ struct Work {  // of one thread
 
 // Scores as attention_scores makes them, with steps[j] = sum over i of |q_0 k_j0 + .. + q_i k_ji|,
 // scaled: each is rounded once on the way.
-void scores_and_steps(std::span<const double> q, const double* k, int64_t stride, int64_t first,
-                      int64_t last, double scale, Work& work) {
+void scores_and_steps(std::span<const double> q, const double* k, int64_t stride, int64_t first, int64_t last,
+                      double scale, Work& work) {
   constexpr int64_t kAbreast = 8;
   for (int64_t begin = first; begin <= last; begin += kAbreast) {
     const double* keys[kAbreast];
@@ -160,17 +158,14 @@ void scores_and_steps(std::span<const double> q, const double* k, int64_t stride
 // the shares at last.
 struct ShareErrors {
   double inverse_z = 1;  // 1 / Z_min
-  double factor =
-      1;  // no share is more than this times the true one, or less than the true one over this
+  double factor = 1;     // no share is more than this times the true one, or less than the true one over this
 };
-ShareErrors share_errors(const ops::Attention& op, const Declared& declared, const Side& side,
-                         int64_t kv_head, double q_norm, double q_error, int64_t first,
-                         int64_t last, Work& work) {
+ShareErrors share_errors(const ops::Attention& op, const Declared& declared, const Side& side, int64_t kv_head,
+                         double q_norm, double q_error, int64_t first, int64_t last, Work& work) {
   const double u = unit(declared), scale = std::fabs(op.scale);
   const double n_score = static_cast<double>(op.head_dim) + 3;
   const int64_t n = last - first + 1;
-  const double n_segments =
-      static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment + 1);
+  const double n_segments = static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment + 1);
   const double exp_error = (declared.own_sums ? 2 : 8) * u * (n_segments + 1);
   double largest = 0;
   for (int64_t j = 0; j < n; ++j) {
@@ -180,8 +175,7 @@ ShareErrors share_errors(const ops::Attention& op, const Declared& declared, con
     const double unsure = scale * (q_error * k_norm + q_norm * side.k_error[key]);
     const double rounding =
         declared.own_sums
-            ? (1 + gamma(n_score, u)) * u *
-                      (work.score_steps[at(j)] + 2 * std::fabs(work.shares[at(j)])) +
+            ? (1 + gamma(n_score, u)) * u * (work.score_steps[at(j)] + 2 * std::fabs(work.shares[at(j)])) +
                   gamma(n_score, u) * unsure + gamma(n_score, kUnitDouble) * scale * q_norm * k_norm
             : gamma(n_score, u) * scale * (q_norm + q_error) * k_norm;
     d = unsure + rounding;
@@ -226,8 +220,7 @@ void mean_of_values(const double* values, int64_t stride, int64_t first, int64_t
   std::fill(y.begin(), y.end(), 0.0);
   std::fill(work.steps.begin(), work.steps.end(), 0.0);
   for (int64_t begin = first; begin <= last;) {
-    const int64_t end =
-        std::min(last + 1, (begin / ops::kAttentionSegment + 1) * ops::kAttentionSegment);
+    const int64_t end = std::min(last + 1, (begin / ops::kAttentionSegment + 1) * ops::kAttentionSegment);
     std::fill(work.segment.begin(), work.segment.end(), 0.0);
     for (int64_t p = begin; p < end; ++p) {
       const double share = work.shares[at(p - first)];
@@ -248,8 +241,7 @@ void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t f
                 std::span<const double> y, Work& work) {
   const auto v_dim = static_cast<int64_t>(y.size());
   const int64_t width = n_kv_heads * v_dim, blocks = n_blocks(v_dim);
-  for (std::vector<double>* part :
-       {&work.moved, &work.largest, &work.sum, &work.constant, &work.largest_constant}) {
+  for (std::vector<double>* part : {&work.moved, &work.largest, &work.sum, &work.constant, &work.largest_constant}) {
     std::fill(part->begin(), part->end(), 0.0);
   }
   for (size_t d = 0; d < y.size() && work.sink; ++d) {  // a share of nothing
@@ -267,8 +259,7 @@ void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t f
       work.sum[d] += most * magnitude;
       work.largest[d] = std::max(work.largest[d], distance + side.v_relative * magnitude);
     }
-    const double* constants =
-        side.v_constant.data() + ((first + j) * n_kv_heads + kv_head) * blocks;
+    const double* constants = side.v_constant.data() + ((first + j) * n_kv_heads + kv_head) * blocks;
     for (int64_t b = 0; b < blocks; ++b) {
       work.constant[at(b)] += most * constants[b];
       work.largest_constant[at(b)] = std::max(work.largest_constant[at(b)], constants[b]);
@@ -283,26 +274,23 @@ void sum_errors(const Side& side, int64_t n_kv_heads, int64_t kv_head, int64_t f
   }
 }
 
-void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared,
-                const Side& side, int64_t row, int64_t head, HalfCopies half, Work& work, double* y,
-                double* bound) {
+void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& declared, const Side& side, int64_t row,
+                int64_t head, HalfCopies half, Work& work, double* y, double* bound) {
   const int64_t position = in.positions[at(row)], first = ops::first_visible(position, op),
                 last = ops::last_visible(position, in.history[at(row)]->n_positions(), op), n = last - first + 1;
   const int64_t v_dim = in.plan.cache_layers[at(op.layer)].v_dim();
-  const int64_t width = op.n_kv_heads * op.head_dim, v_width = op.n_kv_heads * v_dim, kv_head = head / (op.n_heads / op.n_kv_heads);
+  const int64_t width = op.n_kv_heads * op.head_dim, v_width = op.n_kv_heads * v_dim,
+                kv_head = head / (op.n_heads / op.n_kv_heads);
   const auto dim = at(v_dim);
   const int64_t at_q = row * in.a.width + head * op.head_dim;
   const std::span<const double> q = in.a.values.subspan(at(at_q), at(op.head_dim));
   const double q_norm = norm_of(q.data(), op.head_dim);
   double q_error = in.a.error.empty() ? 0 : norm_of(in.a.error.data() + at_q, op.head_dim);
-  if (half.q)
-    q_error +=
-        kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
+  if (half.q) q_error += kUnitHalf * (q_norm + q_error) + kTinyHalf * std::sqrt(static_cast<double>(op.head_dim));
 
   work.sink = sink_of(in, op, head);
   scores_and_steps(q, side.k + kv_head * op.head_dim, width, first, last, op.scale, work);
-  const auto [inverse_z, factor] =
-      share_errors(op, declared, side, kv_head, q_norm, q_error, first, last, work);
+  const auto [inverse_z, factor] = share_errors(op, declared, side, kv_head, q_norm, q_error, first, last, work);
   const double* values = side.v + first * v_width + kv_head * v_dim;
   mean_of_values(values, v_width, first, last, work, {y, dim});
   sum_errors(side, op.n_kv_heads, kv_head, first, n, {y, dim}, work);
@@ -311,30 +299,25 @@ void head_bound(const OpInputs& in, const ops::Attention& op, const Declared& de
     half_shares = std::max(half_shares, norm_of(values + j * v_width, v_dim));
   const double u = unit(declared), keys = static_cast<double>(n);
   const double chain = std::min(keys, static_cast<double>(ops::kAttentionSegment));
-  const double merges =
-      static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
+  const double merges = static_cast<double>(last / ops::kAttentionSegment - first / ops::kAttentionSegment) + 1;
   const double in_double = gamma(keys + 2, kUnitDouble);
-  const double of_values =
-      (declared.own_sums ? gamma(2 * merges, u) : gamma(keys + 2, u)) + in_double;
+  const double of_values = (declared.own_sums ? gamma(2 * merges, u) : gamma(keys + 2, u)) + in_double;
   const double of_sum =
-      (declared.own_sums ? gamma(std::ceil(chain / 32) + 5 + merges + 1, u) : gamma(keys + 3, u)) +
-      in_double;
+      (declared.own_sums ? gamma(std::ceil(chain / 32) + 5 + merges + 1, u) : gamma(keys + 3, u)) + in_double;
   const double of_half = half.shares ? kUnitHalf : 0;
   for (size_t d = 0; d < dim; ++d) {
     const double constant = work.constant[d / kBlock];
     const double farthest = work.largest[d] + work.largest_constant[d / kBlock];
-    const double shifted =
-        std::min(inverse_z * (work.moved[d] + side.v_relative * work.sum[d] + constant), farthest);
-    const double magnitude = std::min(inverse_z * (work.sum[d] * (1 + side.v_relative) + constant),
-                                      std::fabs(y[d]) + farthest);
+    const double shifted = std::min(inverse_z * (work.moved[d] + side.v_relative * work.sum[d] + constant), farthest);
+    const double magnitude =
+        std::min(inverse_z * (work.sum[d] * (1 + side.v_relative) + constant), std::fabs(y[d]) + farthest);
     // The partial sums themselves, as known, and how far off the computed ones may be.
-    const double unsure = (factor - 1) * work.sum[d] +
-                          inverse_z * (side.v_relative * work.sum[d] + constant + work.moved[d]);
+    const double unsure =
+        (factor - 1) * work.sum[d] + inverse_z * (side.v_relative * work.sum[d] + constant + work.moved[d]);
     const double by_steps = (1 + gamma(chain, u)) * u * work.steps[d] + gamma(chain, u) * unsure;
     const double steps = declared.own_sums ? std::min(by_steps, gamma(chain, u) * magnitude) : 0;
-    bound[d] = shifted + steps + (of_values + of_half) * magnitude +
-               of_sum * (std::fabs(y[d]) + shifted) + half_shares * keys * kTinyHalf +
-               tiny(declared);
+    bound[d] = shifted + steps + (of_values + of_half) * magnitude + of_sum * (std::fabs(y[d]) + shifted) +
+               half_shares * keys * kTinyHalf + tiny(declared);
   }
 }
 
@@ -344,33 +327,34 @@ Work make_work(int64_t n_positions, int64_t v_dim) {
   return {keys, keys, keys, keys, elements, elements, elements, elements, elements, blocks, blocks, {}, 0, 0};
 }
 
-void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool,
-               std::vector<Work>& work, ChainOp& chain) {
+void run_chain(const OpInputs& in, const ops::Attention& op, base::ThreadPool& pool, std::vector<Work>& work,
+               ChainOp& chain) {
   const int64_t v_dim = in.plan.cache_layers[at(op.layer)].v_dim();
   chain.y.resize(at(in.a.n * op.n_heads * v_dim));
   pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
     const int64_t row = i / op.n_heads, head = i % op.n_heads, kv_head = head / (op.n_heads / op.n_kv_heads);
     const KvHistory& h = *chain.history[at(row)];
     const int64_t position = in.positions[at(row)];
-    backend::oracle::attend(
-        chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), at(op.head_dim)),
-        {h.k.data() + kv_head * op.head_dim, h.width, h.v.data() + kv_head * v_dim, h.v_width},
-        ops::first_visible(position, op), ops::last_visible(position, h.n_positions(), op), {op.scale, op.softcap, sink_of(in, op, head)}, work[at(thread)].shares,
-        {chain.y.data() + i * v_dim, at(v_dim)});
+    backend::oracle::attend(chain.a.values.subspan(at(row * chain.a.width + head * op.head_dim), at(op.head_dim)),
+                            {h.k.data() + kv_head * op.head_dim, h.width, h.v.data() + kv_head * v_dim, h.v_width},
+                            ops::first_visible(position, op), ops::last_visible(position, h.n_positions(), op),
+                            {op.scale, op.softcap, sink_of(in, op, head)}, work[at(thread)].shares,
+                            {chain.y.data() + i * v_dim, at(v_dim)});
   });
 }
 
 }  // namespace
 
-KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t layer, const Declared& declared, base::ThreadPool& pool) {
+KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t layer, const Declared& declared,
+                   base::ThreadPool& pool) {
   const ops::CacheLayer& of = plan.cache_layers[at(layer)];
   const ops::Attention op{ops::kNone, layer, of.n_kv_heads, of.n_kv_heads, of.head_dim, 1, 0, ops::kNone};
   Side side = make_side(plan, history, op, declared, history.k_stored.size() == history.k.size(), pool);
   return {std::move(side.k_norm), std::move(side.k_error)};
 }
 
-Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
-                         base::ThreadPool& pool, const LocalOptions& options) {
+Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared, base::ThreadPool& pool,
+                         const LocalOptions& options) {
   const ops::CacheLayer& layer = in.plan.cache_layers[at(op.layer)];
   const int64_t v_dim = layer.v_dim();
   int64_t longest = 1;
@@ -391,8 +375,9 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
     sides.emplace(h, std::pair(make_side(in.plan, *h, op, declared, false, pool),
                                known ? make_side(in.plan, *h, op, declared, true, pool) : Side{}));
   }
-  const HalfCopies half{declared.activations_f16 && declared.cache_k == ops::CacheType::f16,
-                        declared.activations_f16 && (layer.values_in_keys ? declared.cache_k : declared.cache_v) == ops::CacheType::f16};
+  const HalfCopies half{
+      declared.activations_f16 && declared.cache_k == ops::CacheType::f16,
+      declared.activations_f16 && (layer.values_in_keys ? declared.cache_k : declared.cache_v) == ops::CacheType::f16};
   Expected e;
   const int64_t width = op.n_heads * v_dim;
   e.y.resize(at(in.a.n * width));
@@ -400,14 +385,12 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
   if (known) e.declared_y.resize(e.y.size());
   if (known) e.declared_bound.resize(e.y.size());
   pool.run(in.a.n * op.n_heads, [&](int64_t i, int thread) {
-    const int64_t row = i / op.n_heads, head = i % op.n_heads,
-                  out = row * width + head * v_dim;
+    const int64_t row = i / op.n_heads, head = i % op.n_heads, out = row * width + head * v_dim;
     const auto& [given, stored] = sides.at(in.history[at(row)]);
-    head_bound(in, op, declared, given, row, head, half, work[at(thread)], e.y.data() + out,
-               e.bound.data() + out);
+    head_bound(in, op, declared, given, row, head, half, work[at(thread)], e.y.data() + out, e.bound.data() + out);
     if (known)
-      head_bound(in, op, declared, stored, row, head, half, work[at(thread)],
-                 e.declared_y.data() + out, e.declared_bound.data() + out);
+      head_bound(in, op, declared, stored, row, head, half, work[at(thread)], e.declared_y.data() + out,
+                 e.declared_bound.data() + out);
   });
   if (options.chain != nullptr) run_chain(in, op, pool, work, *options.chain);
   return e;
@@ -415,7 +398,8 @@ Expected local_attention(const OpInputs& in, const ops::Attention& op, const Dec
 
 void read_back(KvHistory& history, const ops::CacheLayer& layer, const Declared& declared) {
   if (!declared.own_sums || !history.k_error.empty() || !history.v_error.empty()) return;
-  const auto round_trip = [](ops::CacheType type, int64_t dim, const std::vector<double>& from, std::vector<double>& to) {
+  const auto round_trip = [](ops::CacheType type, int64_t dim, const std::vector<double>& from,
+                             std::vector<double>& to) {
     std::vector<float> row(at(dim));
     std::vector<std::byte> bytes(at(ops::cache_row_bytes(type, dim)) + 8);
     size_t begin = to.size();

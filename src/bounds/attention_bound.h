@@ -30,18 +30,20 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "ops/attention/attention.h"
 #include "bounds/local_op.h"
+#include "ops/attention/attention.h"
 
 namespace assay::bounds {
 
-// Norms of the keys of a history, one head a position, and of what may be wrong with each: as stored where that is known, else what the cache rounds.
+// Norms of the keys of a history, one head a position, and of what may be wrong with each: as stored where that is
+// known, else what the cache rounds.
 struct KeyNorms {
   std::vector<double> norm, error;
 };
-KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t layer, const Declared& declared, base::ThreadPool& pool);
+KeyNorms key_norms(const ops::Plan& plan, const KvHistory& history, int32_t layer, const Declared& declared,
+                   base::ThreadPool& pool);
 
-Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared,
-                         base::ThreadPool& pool, const LocalOptions& options);
+Expected local_attention(const OpInputs& in, const ops::Attention& op, const Declared& declared, base::ThreadPool& pool,
+                         const LocalOptions& options);
 
 }  // namespace assay::bounds

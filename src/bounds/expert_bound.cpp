@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/index.h"
-#include "num/math64.h"
-#include "ops/rows/activation.h"
-#include "ops/plan/float64.h"
-#include "ops/plan/host_rows.h"
 #include "bounds/linear_bound.h"
 #include "bounds/rounding.h"
+#include "num/math64.h"
+#include "ops/plan/float64.h"
+#include "ops/plan/host_rows.h"
+#include "ops/rows/activation.h"
 
 namespace assay::bounds {
 namespace {
@@ -23,7 +23,8 @@ struct Scores {
 };
 
 // Softmax of logits that may be off by e.
-void softmax_scores(std::span<const double> x, std::span<const double> e, double u, std::vector<double>& p, std::vector<double>& error) {
+void softmax_scores(std::span<const double> x, std::span<const double> e, double u, std::vector<double>& p,
+                    std::vector<double>& error) {
   const double m = *std::max_element(x.begin(), x.end());
   p.assign(x.size(), 0), error.assign(x.size(), 0);
   double sum = 0, moved = 0, spread = 0;
@@ -40,7 +41,8 @@ void softmax_scores(std::span<const double> x, std::span<const double> e, double
   }
 }
 
-Scores scores_of(const ops::Route& op, std::span<const double> x, std::span<const double> e, std::span<const double> bias, double u) {
+Scores scores_of(const ops::Route& op, std::span<const double> x, std::span<const double> e,
+                 std::span<const double> bias, double u) {
   Scores s;
   if (op.gating == ops::Gating::softmax) {
     softmax_scores(x, e, u, s.score, s.score_error);
@@ -64,12 +66,16 @@ Scores scores_of(const ops::Route& op, std::span<const double> x, std::span<cons
 }
 
 // Whether expert a may stand before expert b.
-bool may_precede(const Scores& s, size_t a, size_t b) { return s.choice[a] + s.choice_error[a] >= s.choice[b] - s.choice_error[b]; }
+bool may_precede(const Scores& s, size_t a, size_t b) {
+  return s.choice[a] + s.choice_error[a] >= s.choice[b] - s.choice_error[b];
+}
 
 // The group's score and how far it may be off: of its best, or of its two best.
 std::pair<double, double> group_score(const ops::Route& op, const Scores& s, size_t begin, size_t size) {
-  std::vector<double> choice(s.choice.begin() + static_cast<long>(begin), s.choice.begin() + static_cast<long>(begin + size));
-  const double error = *std::max_element(s.choice_error.begin() + static_cast<long>(begin), s.choice_error.begin() + static_cast<long>(begin + size));
+  std::vector<double> choice(s.choice.begin() + static_cast<long>(begin),
+                             s.choice.begin() + static_cast<long>(begin + size));
+  const double error = *std::max_element(s.choice_error.begin() + static_cast<long>(begin),
+                                         s.choice_error.begin() + static_cast<long>(begin + size));
   std::sort(choice.rbegin(), choice.rend());
   if (op.group_by_best || size == 1) return {choice[0], error};
   return {choice[0] + choice[1], 2 * error + std::fabs(choice[0] + choice[1]) * 0x1p-23};
@@ -111,7 +117,8 @@ bool are_right(const ops::Route& op, const Scores& s, std::span<const double> fo
     taken[at(expert)] = true;
     for (size_t other = 0; other < s.choice.size(); ++other) {
       if (taken[other] || !can[other] || may_precede(s, at(expert), other)) continue;
-      const bool own_group_used = std::any_of(experts.begin(), experts.end(), [&](int32_t e) { return at(e) / size == other / size; });
+      const bool own_group_used =
+          std::any_of(experts.begin(), experts.end(), [&](int32_t e) { return at(e) / size == other / size; });
       if (!grouped || own_group_used) return false;
     }
   }
@@ -139,9 +146,10 @@ std::vector<double> route_plainly(const ops::Route& op, std::span<const double> 
   return y;
 }
 
-// Shares among near logits (Gating::sparse_mixer) of these experts, in their order, and how far they may be off. e: of each logit; empty: 0.
-void share_among_near(const ops::Route& op, std::span<const int32_t> experts, std::span<const double> x, std::span<const double> e, double u,
-                      std::vector<double>& w, std::vector<double>& error) {
+// Shares among near logits (Gating::sparse_mixer) of these experts, in their order, and how far they may be off. e: of
+// each logit; empty: 0.
+void share_among_near(const ops::Route& op, std::span<const int32_t> experts, std::span<const double> x,
+                      std::span<const double> e, double u, std::vector<double>& w, std::vector<double>& error) {
   const auto off = [&](size_t i) { return e.empty() ? 0 : e[i]; };
   std::vector<bool> is_taken(x.size(), false);
   for (const int32_t expert : experts) {
@@ -151,7 +159,8 @@ void share_among_near(const ops::Route& op, std::span<const int32_t> experts, st
       if (is_taken[i]) continue;
       const double apart = m - x[i], d_apart = dm + off(i) + u * std::fabs(apart);
       const double larger = std::max(std::fabs(x[i]), m), least = larger - std::max(dm, off(i));
-      const double distance = apart / larger, d_distance = (d_apart + std::fabs(distance) * (larger - least)) / least + 3 * u * (std::fabs(distance) + op.near);
+      const double distance = apart / larger, d_distance = (d_apart + std::fabs(distance) * (larger - least)) / least +
+                                                           3 * u * (std::fabs(distance) + op.near);
       const bool is_open = !(least > 0) || std::fabs(distance - op.near) <= d_distance;  // may be on either side
       if (distance > op.near && !is_open) continue;
       const double term = num::exp64(-apart), d_term = term * (num::exp64(std::min(d_apart, 700.0)) - 1 + gamma(4, u));
@@ -159,19 +168,22 @@ void share_among_near(const ops::Route& op, std::span<const int32_t> experts, st
       moved += d_term + (is_open ? term : 0);
     }
     w.push_back(1 / sum);
-    error.push_back(moved < sum ? moved / (sum * (sum - moved)) + gamma(std::ceil(static_cast<double>(x.size()) / 32) + 5 + 4, u) / sum : 1);
+    error.push_back(moved < sum ? moved / (sum * (sum - moved)) +
+                                      gamma(std::ceil(static_cast<double>(x.size()) / 32) + 5 + 4, u) / sum
+                                : 1);
     is_taken[at(expert)] = true;
   }
 }
 
 // Weights of these experts, in their order, and how far they may be off.
-void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> experts, std::span<const double> x, std::span<const double> e, double u,
-           std::span<const double> scales, double* y, double* bound) {
+void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> experts, std::span<const double> x,
+           std::span<const double> e, double u, std::span<const double> scales, double* y, double* bound) {
   const auto k = at(op.n_used);
   std::vector<double> w, error;
   if (op.gating == ops::Gating::softmax_of_chosen) {
     std::vector<double> chosen, chosen_error;
-    for (const int32_t expert : experts) chosen.push_back(x[at(expert)]), chosen_error.push_back(e.empty() ? 0 : e[at(expert)]);
+    for (const int32_t expert : experts)
+      chosen.push_back(x[at(expert)]), chosen_error.push_back(e.empty() ? 0 : e[at(expert)]);
     softmax_scores(chosen, chosen_error, u, w, error);
   } else if (op.gating == ops::Gating::sparse_mixer) {
     share_among_near(op, experts, x, e, u, w, error);
@@ -195,18 +207,21 @@ void weigh(const ops::Route& op, const Scores& s, std::span<const int32_t> exper
 
 // The first rank at which the experts differ, if any does. moved: how far an expert's choice may have been moved.
 template <class Moved>
-void note_tie(const Scores& s, std::span<const int32_t> found, std::span<const int32_t> exact, int64_t row, bool of_chain, Moved moved, std::vector<RouteTie>& ties) {
+void note_tie(const Scores& s, std::span<const int32_t> found, std::span<const int32_t> exact, int64_t row,
+              bool of_chain, Moved moved, std::vector<RouteTie>& ties) {
   for (size_t rank = 0; rank < found.size(); ++rank) {
     if (found[rank] == exact[rank]) continue;
     const size_t a = at(exact[rank]), b = at(found[rank]);
-    ties.push_back({row, static_cast<int64_t>(rank), found[rank], exact[rank], s.choice[a] - s.choice[b], moved(a) + moved(b), of_chain});
+    ties.push_back({row, static_cast<int64_t>(rank), found[rank], exact[rank], s.choice[a] - s.choice[b],
+                    moved(a) + moved(b), of_chain});
     return;
   }
 }
 
 }  // namespace
 
-Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& declared, base::ThreadPool& pool,
+                     const LocalOptions& options) {
   const double u = unit(declared);
   const int64_t n = in.a.n, n_experts = in.a.width, width = 2 * op.n_used;
   std::vector<double> bias;
@@ -226,17 +241,20 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
     double* y = e.y.data() + row * width;
     double* bound = e.bound.data() + row * width;
     std::vector<int32_t> experts;
-    const bool follows = !in.found.empty() && are_right(op, s, in.found.subspan(at(row * width + op.n_used), at(op.n_used)), experts);
+    const bool follows =
+        !in.found.empty() && are_right(op, s, in.found.subspan(at(row * width + op.n_used), at(op.n_used)), experts);
     const std::vector<int32_t> exact = best_experts(op, route_plainly(op, x, chosen_by));
     if (!follows) experts = exact;
-    note_tie(s, experts, exact, row, false, [&](size_t i) { return s.choice_error[i]; }, ties[at(row)]);
+    note_tie(
+        s, experts, exact, row, false, [&](size_t i) { return s.choice_error[i]; }, ties[at(row)]);
     weigh(op, s, experts, x, dx, u, scales, y, bound);
     for (int64_t i = 0; i < op.n_used; ++i) y[op.n_used + i] = experts[at(i)];
     if (options.chain == nullptr) return;
     const auto of_chain = options.chain->a.values.subspan(at(row * n_experts), at(n_experts));
     const Scores chain = scores_of(op, of_chain, {}, bias, u);
-    note_tie(chain, experts, best_experts(op, route_plainly(op, of_chain, chosen_by)), row, true,
-             [&](size_t i) { return std::fabs(chain.choice[i] - s.choice[i]) + s.choice_error[i]; }, ties[at(row)]);
+    note_tie(
+        chain, experts, best_experts(op, route_plainly(op, of_chain, chosen_by)), row, true,
+        [&](size_t i) { return std::fabs(chain.choice[i] - s.choice[i]) + s.choice_error[i]; }, ties[at(row)]);
     double* chained = options.chain->y.data() + row * width;
     std::vector<double> unused(at(op.n_used));
     weigh(op, chain, experts, of_chain, {}, u, scales, chained, unused.data());
@@ -246,8 +264,8 @@ Expected local_route(const OpInputs& in, const ops::Route& op, const Declared& d
   return e;
 }
 
-Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, const Declared& declared, base::ThreadPool& pool,
-                             const LocalOptions& options) {
+Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, const Declared& declared,
+                             base::ThreadPool& pool, const LocalOptions& options) {
   const int64_t n = in.a.n, width = op.n_used * op.d_out, stride = in.a.width == op.d_in ? 0 : op.d_in;
   Expected all;
   all.y.assign(at(n * width), 0), all.bound.assign(at(n * width), 0);
@@ -255,8 +273,10 @@ Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, co
   std::vector<std::vector<std::pair<int64_t, int64_t>>> places(at(op.n_experts));  // row and rank, by expert
   for (int64_t row = 0; row < n; ++row) {
     for (int64_t rank = 0; rank < op.n_used; ++rank) {
-      const double id = op.routes == ops::kNone ? static_cast<double>(rank) : in.b.values[at(row * in.b.width + op.n_used + rank)];
-      if (id >= 0 && id < static_cast<double>(op.n_experts)) places[at(static_cast<int64_t>(id))].emplace_back(row, rank);
+      const double id =
+          op.routes == ops::kNone ? static_cast<double>(rank) : in.b.values[at(row * in.b.width + op.n_used + rank)];
+      if (id >= 0 && id < static_cast<double>(op.n_experts))
+        places[at(static_cast<int64_t>(id))].emplace_back(row, rank);
     }
   }
   const tensor::TensorView& w = in.plan.weights[at(op.w)].view;
@@ -279,14 +299,16 @@ Expected local_expert_linear(const OpInputs& in, const ops::ExpertLinear& op, co
     view.shape = {{op.d_out, op.d_in, 1, 1}, 2};
     if (op.bias != ops::kNone) {
       plan.weights.push_back(in.plan.weights[at(op.bias)]);
-      plan.weights[1].view.data = plan.weights[1].view.data.subspan(at(op.row_of(expert)) * sizeof(float), at(op.d_out) * sizeof(float));
+      plan.weights[1].view.data =
+          plan.weights[1].view.data.subspan(at(op.row_of(expert)) * sizeof(float), at(op.d_out) * sizeof(float));
       plan.weights[1].view.shape = {{op.d_out, 1, 1, 1}, 1};
     }
     plan.values = {{"x", op.d_in}, {"y", op.d_out}};
     const ops::Op linear{ops::Linear{0, 0, op.bias == ops::kNone ? ops::kNone : 1, 1}, in.op.name, in.op.layer};
     const auto n_own = static_cast<int64_t>(own.size());
     const std::vector<double> x = gather(in.a.values), dx = gather(in.a.error);
-    const std::vector<double> chain_x = options.chain != nullptr ? gather(options.chain->a.values) : std::vector<double>();
+    const std::vector<double> chain_x =
+        options.chain != nullptr ? gather(options.chain->a.values) : std::vector<double>();
     ChainOp chain{{n_own, op.d_in, chain_x, {}}, {}, {}, {}};
     const OpInputs of_expert{plan, linear, {n_own, op.d_in, x, dx}, {}, {}, {}, {}};
     const Expected found = local_linear(of_expert, linear.get<ops::Linear>(), declared, pool,

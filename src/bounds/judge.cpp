@@ -11,8 +11,7 @@ namespace {
 
 double square(double x) { return x * x; }
 
-void take(Worst& worst, double ratio, int64_t row, int64_t column, double found, double expected,
-          double bound) {
+void take(Worst& worst, double ratio, int64_t row, int64_t column, double found, double expected, double bound) {
   if (ratio > worst.ratio) worst = {ratio, row, column, found, expected, bound};
 }
 
@@ -28,8 +27,7 @@ void judge_row(const Judged& j, int64_t row, Tally& tally) {
     take(tally.worst, ratio, row, j.first_column + column, found, e.y[i], e.bound[i]);
     if (has_declared) {
       const double again = excess(found, e.declared_y[i], e.declared_bound[i]);
-      take(tally.worst, again, row, j.first_column + column, found, e.declared_y[i],
-           e.declared_bound[i]);
+      take(tally.worst, again, row, j.first_column + column, found, e.declared_y[i], e.declared_bound[i]);
       ratio = std::max(ratio, again);
     }
     tally.n_outside += ratio > 1 ? 1 : 0;
@@ -91,16 +89,14 @@ void Tally::fill(OpFigures& figures) const {
     figures.declared_bound = relative(declared_bound, expected);
   }
   figures.cumulative_error = has_chain ? relative(chain_error, chain) : -1;
-  figures.rms =
-      n_values > n_non_finite ? std::sqrt(found / static_cast<double>(n_values - n_non_finite)) : 0;
+  figures.rms = n_values > n_non_finite ? std::sqrt(found / static_cast<double>(n_values - n_non_finite)) : 0;
   figures.largest = largest;
 }
 
 Tally judge(const Judged& judged, base::ThreadPool& pool) {
-  std::vector<Tally> rows(static_cast<size_t>(
-      judged.n_rows));  // added in order, so that figures do not depend on the threads
-  pool.run(judged.n_rows,
-           [&](int64_t row, int) { judge_row(judged, row, rows[static_cast<size_t>(row)]); });
+  std::vector<Tally> rows(
+      static_cast<size_t>(judged.n_rows));  // added in order, so that figures do not depend on the threads
+  pool.run(judged.n_rows, [&](int64_t row, int) { judge_row(judged, row, rows[static_cast<size_t>(row)]); });
   Tally all;
   for (const Tally& row : rows) all.add(row);
   all.n_values = judged.n_rows * judged.n_columns;

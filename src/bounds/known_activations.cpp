@@ -30,8 +30,7 @@ KnownActivations our_own(const Rows& x, quant::Activation kind, int bits) {
   std::vector<float> row(at(x.width));
   const int planes = bits == 15 ? 2 : 1;
   std::vector<std::byte> memory(quant::activations_bytes(kind, planes, 1, x.width) + 64);
-  auto* aligned =
-      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   const quant::Activations out = quant::carve(kind, planes, 1, x.width, aligned);
   KnownActivations known;
   known.values.resize(at(x.n * x.width));
@@ -62,9 +61,7 @@ struct Block {
   std::span<double> doubtful, sum_offset, sum_doubtful;  // per 32
 };
 
-bool is_doubtful(float steps) {
-  return std::fabs(std::fabs(steps - std::floor(steps)) - 0.5f) < kDoubt;
-}
+bool is_doubtful(float steps) { return std::fabs(std::fabs(steps - std::floor(steps)) - 0.5f) < kDoubt; }
 
 // False where the scale is none.
 bool block_of_32(const Block& block) {
@@ -88,8 +85,7 @@ bool block_of_32(const Block& block) {
   if (!std::isfinite(stored_sum)) return false;
   block.sum_offset[0] = stored_sum - stored * static_cast<double>(sum);
   // An element in doubt moves both sums by a step, and the stored one is rounded anew, to f16.
-  if (n_doubtful > 0)
-    block.sum_doubtful[0] = 0x1p-10 * (std::fabs(stored_sum) + 2 * n_doubtful * stored) + 0x1p-24;
+  if (n_doubtful > 0) block.sum_doubtful[0] = 0x1p-10 * (std::fabs(stored_sum) + 2 * n_doubtful * stored) + 0x1p-24;
   return true;
 }
 
@@ -101,8 +97,7 @@ bool block_of_256(const Block& block) {
   if (!std::isfinite(inverse) || !std::isfinite(d)) return false;
   for (size_t j = 0; j < block.x.size(); ++j) {
     const float steps = block.x[j] * inverse;
-    block.values[j] =
-        static_cast<double>(d) * static_cast<double>(std::min(127.0f, std::nearbyint(steps)));
+    block.values[j] = static_cast<double>(d) * static_cast<double>(std::min(127.0f, std::nearbyint(steps)));
     double& doubtful = block.doubtful[j / at(kNormBlock)];
     if (is_doubtful(steps)) doubtful = std::hypot(doubtful, static_cast<double>(d));
   }
@@ -111,12 +106,9 @@ bool block_of_256(const Block& block) {
 
 bool llama_cpp_block(const quant::Format& format, const Block& block) {
   switch (format.activation) {
-    case quant::Activation::a32:
-      return block_of_32(block);
-    case quant::Activation::a256:
-      return block_of_256(block);
-    case quant::Activation::f32:
-      break;
+    case quant::Activation::a32: return block_of_32(block);
+    case quant::Activation::a256: return block_of_256(block);
+    case quant::Activation::f32: break;
   }
   for (size_t j = 0; j < block.x.size(); ++j) {
     const bool is_bf16 = format.dtype == tensor::DType::BF16;
@@ -134,8 +126,7 @@ KnownActivations as_llama_cpp(const Rows& x, const quant::Format& format) {
   const std::vector<double> zeros(at(x.n * n_blocks));
   const bool has_sums = format.activation == quant::Activation::a32;
   const std::vector<double> none;
-  KnownActivations known{std::vector<double>(at(x.n * k)), zeros, has_sums ? zeros : none,
-                         has_sums ? zeros : none};
+  KnownActivations known{std::vector<double>(at(x.n * k)), zeros, has_sums ? zeros : none, has_sums ? zeros : none};
   for (int64_t t = 0; t < x.n; ++t) {
     if (!read_row(x, t, row)) return {};
     for (int64_t j = 0; j < k; j += step) {
@@ -144,9 +135,8 @@ KnownActivations as_llama_cpp(const Rows& x, const quant::Format& format) {
       const auto part = [&](std::vector<double>& all) {
         return all.empty() ? std::span<double>() : std::span(all).subspan(first, n_parts);
       };
-      const Block block{std::span(row).subspan(at(j), at(n)),
-                        std::span(known.values).subspan(at(t * k + j), at(n)), part(known.doubtful),
-                        part(known.sum_offset), part(known.sum_doubtful)};
+      const Block block{std::span(row).subspan(at(j), at(n)), std::span(known.values).subspan(at(t * k + j), at(n)),
+                        part(known.doubtful), part(known.sum_offset), part(known.sum_doubtful)};
       if (!llama_cpp_block(format, block)) return {};
     }
   }
@@ -155,14 +145,12 @@ KnownActivations as_llama_cpp(const Rows& x, const quant::Format& format) {
 
 }  // namespace
 
-KnownActivations known_activations(const Rows& x, const quant::Format& format,
-                                   const Declared& declared) {
+KnownActivations known_activations(const Rows& x, const quant::Format& format, const Declared& declared) {
   if (!x.error.empty() || declared.activation_block != 0) return {};
   const bool is_float = format.activation == quant::Activation::f32;
   if (declared.own_sums)
-    return is_float || declared.activation_bits == 0
-               ? KnownActivations{}
-               : our_own(x, format.activation, declared.activation_bits);
+    return is_float || declared.activation_bits == 0 ? KnownActivations{}
+                                                     : our_own(x, format.activation, declared.activation_bits);
   if (!declared.as_llama_cpp || format.dtype == tensor::DType::F32) return {};
   const bool rounds = is_float ? declared.activations_f16 : declared.activation_bits == 8;
   return rounds ? as_llama_cpp(x, format) : KnownActivations{};

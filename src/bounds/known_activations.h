@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "quant/format.h"
 #include "bounds/local_op.h"
+#include "quant/format.h"
 
 namespace assay::bounds {
 
@@ -24,9 +24,8 @@ inline constexpr int64_t kNormBlock = 32;  // elements over which bounds take no
 inline int64_t n_norms(int64_t k) { return (k + kNormBlock - 1) / kNormBlock; }
 
 struct KnownActivations {
-  std::vector<double> values;  // [n, k]; empty: not known
-  std::vector<double>
-      doubtful;  // [n, n_norms(k)]: norm of what values may be off by; empty: by nothing
+  std::vector<double> values;    // [n, k]; empty: not known
+  std::vector<double> doubtful;  // [n, n_norms(k)]: norm of what values may be off by; empty: by nothing
   // Where the source multiplies a format's minimum with a stored sum: [n, n_norms(k)] of blocks
   // of 32. Empty: it takes the sum of values.
   std::vector<double> sum_offset;    // stored sum - sum of values
@@ -34,7 +33,6 @@ struct KnownActivations {
 };
 
 // Not known where the inputs carry errors or are no floats, and where a block has no finite scale.
-KnownActivations known_activations(const Rows& x, const quant::Format& format,
-                                   const Declared& declared);
+KnownActivations known_activations(const Rows& x, const quant::Format& format, const Declared& declared);
 
 }  // namespace assay::bounds

@@ -25,11 +25,9 @@ Declared llama_cpp() {
   return declared;
 }
 
-KnownActivations known(std::vector<double> x, tensor::DType dtype,
-                       const Declared& declared = llama_cpp()) {
+KnownActivations known(std::vector<double> x, tensor::DType dtype, const Declared& declared = llama_cpp()) {
   for (double& value : x) value = static_cast<double>(static_cast<float>(value));
-  return known_activations({1, static_cast<int64_t>(x.size()), x, {}}, *quant::find_format(dtype),
-                           declared);
+  return known_activations({1, static_cast<int64_t>(x.size()), x, {}}, *quant::find_format(dtype), declared);
 }
 
 TEST(KnownActivations, BlocksOf32HaveAScaleInHalfPrecision) {
@@ -49,8 +47,8 @@ TEST(KnownActivations, BlocksOf32HaveAScaleInHalfPrecision) {
   ASSERT_EQ(found.values.size(), x.size());
   EXPECT_EQ(found.values[0], -127 * 1.0009765625);
   EXPECT_EQ(found.values[1], 3 * 1.0009765625);
-  const double sum = static_cast<double>(
-      num::half_to_float(num::float_to_half(static_cast<float>(-120 * 1.0009765625 * 1.0001))));
+  const double sum =
+      static_cast<double>(num::half_to_float(num::float_to_half(static_cast<float>(-120 * 1.0009765625 * 1.0001))));
   EXPECT_EQ(found.sum_offset[0], sum + 120 * 1.0009765625);
   EXPECT_NE(found.sum_offset[0], 0);
   EXPECT_EQ(found.sum_doubtful[0], 0);
@@ -112,18 +110,14 @@ TEST(KnownActivations, AreNotKnownWhereTheSourceDoesNotSayOrInputsAreUncertain) 
   declared.activation_block = 32;
   EXPECT_THAT(known(x, tensor::DType::Q4_0, declared).values, IsEmpty());
   const std::vector<double> error(32, 1e-9);
-  EXPECT_THAT(
-      known_activations({1, 32, x, error}, *quant::find_format(tensor::DType::Q4_0), llama_cpp())
-          .values,
-      IsEmpty());
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(),
-                           std::numeric_limits<double>::infinity(), 1e38, 0.1}) {
+  EXPECT_THAT(known_activations({1, 32, x, error}, *quant::find_format(tensor::DType::Q4_0), llama_cpp()).values,
+              IsEmpty());
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e38, 0.1}) {
     std::vector<double> with = x;
     with[3] = bad;  // no number, a scale beyond f16, and no float
-    EXPECT_THAT(
-        known_activations({1, 32, with, {}}, *quant::find_format(tensor::DType::Q4_0), llama_cpp())
-            .values,
-        IsEmpty())
+    EXPECT_THAT(known_activations({1, 32, with, {}}, *quant::find_format(tensor::DType::Q4_0), llama_cpp()).values,
+                IsEmpty())
         << bad;
   }
 }

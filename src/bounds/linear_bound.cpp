@@ -7,11 +7,11 @@
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
 #include "base/index.h"
-#include "ops/plan/float64.h"
-#include "ops/linear/linear.h"
-#include "quant/format.h"
 #include "bounds/known_activations.h"
 #include "bounds/rounding.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/float64.h"
+#include "quant/format.h"
 
 namespace assay::bounds {
 namespace {
@@ -20,9 +20,9 @@ constexpr float kNormRoundUp = 1.0f + 0x1p-20f;  // norms are kept as floats, ne
 
 // How the source multiplies with this weight format.
 struct Scheme {
-  bool quantised = false;     // activations are integers
-  bool half_scale = false;    // whose scale is an f16, and so is its product with their sum
-  bool has_min = false;       // which a format's minimum meets
+  bool quantised = false;   // activations are integers
+  bool half_scale = false;  // whose scale is an f16, and so is its product with their sum
+  bool has_min = false;     // which a format's minimum meets
   int bits = 0;
   int64_t block = 0;
   double x_rounding = 0, x_tiny = 0;  // of activations that are rounded to f16 or bf16
@@ -35,7 +35,9 @@ Scheme scheme_of(const quant::Format& format, int64_t k, bool has_bias, const De
   s.quantised = declared.activation_bits > 0 && !float_weights;
   if (s.quantised) {
     s.bits = declared.activation_bits;
-    s.block = declared.activation_block != 0 ? declared.activation_block : format.activation == quant::Activation::a256 ? 256 : 32;
+    s.block = declared.activation_block != 0                 ? declared.activation_block
+              : format.activation == quant::Activation::a256 ? 256
+                                                             : 32;
     s.half_scale = declared.activation_scale_f16 && s.block == 32;
     s.has_min = format.has_min;
   }
@@ -86,7 +88,8 @@ void block_norms(std::span<const float> w, float* out) {
   }
 }
 
-WeightNorms weight_norms(const tensor::TensorView& w, int64_t first, int64_t n_rows, bool with_minima, base::ThreadPool& pool) {
+WeightNorms weight_norms(const tensor::TensorView& w, int64_t first, int64_t n_rows, bool with_minima,
+                         base::ThreadPool& pool) {
   const quant::Format& format = *quant::find_format(w.dtype);
   const int64_t k = w.shape.cols(), n = n_norms(k);
   WeightNorms norms;
@@ -120,9 +123,10 @@ double largest_of(std::span<const double> x) {
   return largest;
 }
 
-// Per block of 32 of one token: the errors that x itself carries into the sum, and the magnitude that float roundings are relative to.
-void token_norms(const Scheme& s, const Declared& declared, std::span<const double> x, std::span<const double> error, double* carried,
-                 double* rounded) {
+// Per block of 32 of one token: the errors that x itself carries into the sum, and the magnitude that float roundings
+// are relative to.
+void token_norms(const Scheme& s, const Declared& declared, std::span<const double> x, std::span<const double> error,
+                 double* carried, double* rounded) {
   const double u = unit(declared);
   const double total = gamma(s.n_roundings, u) + gamma(static_cast<double>(x.size()) + 2, kUnitDouble);
   const size_t step_block = s.quantised ? at(s.block) : x.size();
@@ -138,7 +142,8 @@ void token_norms(const Scheme& s, const Declared& declared, std::span<const doub
       relative = gamma(3, u);
       if (largest < 0x1p-99) relative = 1;  // such a block may be taken for zeros
       if (s.half_scale) {
-        (s.has_min ? of_magnitudes : relative) += kUnitHalf * (1 + kUnitHalf);  // scale w and minimum meet different roundings
+        (s.has_min ? of_magnitudes : relative) +=
+            kUnitHalf * (1 + kUnitHalf);  // scale w and minimum meet different roundings
         constant = constant * (1 + kUnitHalf) + 127 * kTinyHalf;
       }
     }
@@ -164,17 +169,21 @@ std::vector<double> concatenated(std::initializer_list<std::span<const double>> 
 }
 
 // norms [n_rows, k] times x [n_tokens, k].
-std::vector<double> norm_product(std::span<const float> norms, std::span<const double> x, int64_t k, base::ThreadPool& pool) {
+std::vector<double> norm_product(std::span<const float> norms, std::span<const double> x, int64_t k,
+                                 base::ThreadPool& pool) {
   const auto n_tokens = static_cast<int64_t>(x.size()) / k, n_rows = static_cast<int64_t>(norms.size()) / k;
   std::vector<double> y(at(n_tokens * n_rows));
   backend::oracle::MatrixProduct product(n_tokens, k, pool.n_threads());
-  product.run(x.data(), n_tokens, k, n_rows, [&](int64_t row, float* out) { std::copy_n(norms.data() + row * k, k, out); }, {}, y.data(), pool);
+  product.run(
+      x.data(), n_tokens, k, n_rows, [&](int64_t row, float* out) { std::copy_n(norms.data() + row * k, k, out); }, {},
+      y.data(), pool);
   return y;
 }
 
 }  // namespace
 
-Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared& declared, base::ThreadPool& pool,
+                      const LocalOptions& options) {
   const tensor::TensorView& w = in.plan.weights[at(op.w)].view;
   const quant::Format& format = *quant::find_format(w.dtype);
   const int64_t k = w.shape.cols(), n = in.a.n, first = options.first_column;
@@ -203,15 +212,18 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   float_part.x_rounding = float_part.x_tiny = 0;
   pool.run(n, [&](int64_t t, int) {
     const std::span<const double> error = in.a.error.empty() ? in.a.error : in.a.error.subspan(at(t * k), at(k));
-    token_norms(scheme, declared, in.a.values.subspan(at(t * k), at(k)), error, carried.data() + t * n_blocks, rounded.data() + t * n_blocks);
+    token_norms(scheme, declared, in.a.values.subspan(at(t * k), at(k)), error, carried.data() + t * n_blocks,
+                rounded.data() + t * n_blocks);
     if (n_declared == 0) return;
     std::vector<double> none(at(n_blocks));
-    token_norms(float_part, declared, std::span(known.values).subspan(at(t * k), at(k)), {}, none.data(), rounded.data() + (n + t) * n_blocks);
+    token_norms(float_part, declared, std::span(known.values).subspan(at(t * k), at(k)), {}, none.data(),
+                rounded.data() + (n + t) * n_blocks);
   });
   carried.insert(carried.end(), known.doubtful.begin(), known.doubtful.end());
   const bool has_sums = format.has_min && !known.sum_offset.empty();
   // |minimum| of 32 elements alike is at most the norm of their magnitudes / sqrt(32).
-  for (size_t i = 0; has_sums && i < known.sum_doubtful.size(); ++i) rounded[at(n * n_blocks) + i] += known.sum_doubtful[i] / std::sqrt(32.0);
+  for (size_t i = 0; has_sums && i < known.sum_doubtful.size(); ++i)
+    rounded[at(n * n_blocks) + i] += known.sum_doubtful[i] / std::sqrt(32.0);
   const WeightNorms norms = weight_norms(w, first, n_columns, has_sums, pool);
   if (has_sums) {
     const std::vector<double> offsets = norm_product(norms.minima, known.sum_offset, n_blocks, pool);
@@ -219,7 +231,8 @@ Expected local_linear(const OpInputs& in, const ops::Linear& op, const Declared&
   }
   Expected e;
   e.bound = norm_product(norms.weights, carried, n_blocks, pool);
-  std::vector<double> from_rounding = norm_product(format.has_min ? norms.magnitudes : norms.weights, rounded, n_blocks, pool);
+  std::vector<double> from_rounding =
+      norm_product(format.has_min ? norms.magnitudes : norms.weights, rounded, n_blocks, pool);
   const double u = unit(declared), floor = tiny(declared);
   pool.run(n, [&](int64_t t, int) {
     const size_t begin = at(t * n_columns), end = at((t + 1) * n_columns), further = at(n * n_columns);

@@ -6,44 +6,44 @@
 
 #include "assay/error.h"
 #include "base/index.h"
-#include "ops/rows/activate.h"
-#include "ops/rows/activation.h"
-#include "ops/rows/add.h"
-#include "ops/rows/add_columns.h"
-#include "ops/attention/attention.h"
-#include "ops/state/causal_conv.h"
-#include "ops/rows/clamp.h"
-#include "ops/rows/clamped_gate.h"
-#include "ops/state/delta_rule.h"
-#include "ops/embed/embed.h"
-#include "ops/embed/embed_position.h"
-#include "ops/linear/expert_scale.h"
-#include "ops/linear/expert_sum.h"
-#include "ops/plan/float64.h"
-#include "ops/rows/gate.h"
-#include "ops/linear/gather.h"
-#include "ops/rows/join.h"
-#include "ops/attention/kv_store.h"
-#include "ops/rows/l2_norm.h"
-#include "ops/rows/layer_norm.h"
-#include "ops/linear/linear.h"
-#include "ops/rows/match_magnitude.h"
-#include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
-#include "ops/rows/scale.h"
-#include "ops/rows/scale_by_position.h"
-#include "ops/rows/scale_columns.h"
-#include "ops/rows/select_outputs.h"
-#include "ops/state/selective_scan.h"
-#include "ops/rows/slice.h"
-#include "ops/rows/softcap.h"
-#include "ops/linear/sparse_gate.h"
-#include "ops/rows/xielu.h"
 #include "bounds/attention_bound.h"
 #include "bounds/choice_bound.h"
 #include "bounds/expert_bound.h"
 #include "bounds/linear_bound.h"
 #include "bounds/row_bound.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/embed/embed.h"
+#include "ops/embed/embed_position.h"
+#include "ops/linear/expert_scale.h"
+#include "ops/linear/expert_sum.h"
+#include "ops/linear/gather.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/sparse_gate.h"
+#include "ops/plan/float64.h"
+#include "ops/rows/activate.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/add.h"
+#include "ops/rows/add_columns.h"
+#include "ops/rows/clamp.h"
+#include "ops/rows/clamped_gate.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/join.h"
+#include "ops/rows/l2_norm.h"
+#include "ops/rows/layer_norm.h"
+#include "ops/rows/match_magnitude.h"
+#include "ops/rows/rms_norm.h"
+#include "ops/rows/scale.h"
+#include "ops/rows/scale_by_position.h"
+#include "ops/rows/scale_columns.h"
+#include "ops/rows/select_outputs.h"
+#include "ops/rows/slice.h"
+#include "ops/rows/softcap.h"
+#include "ops/rows/xielu.h"
+#include "ops/state/causal_conv.h"
+#include "ops/state/delta_rule.h"
+#include "ops/state/selective_scan.h"
 
 namespace assay::bounds {
 namespace {
@@ -62,13 +62,12 @@ template <class Record>
 void take_vectors(RowScope&, const Record&) {}
 
 int64_t n_rows_of(const OpInputs& in) {
-  return in.op.is<ops::Embed>() || in.op.is<ops::EmbedPosition>() ? static_cast<int64_t>(in.tokens.size())
-                                                          : in.a.n;
+  return in.op.is<ops::Embed>() || in.op.is<ops::EmbedPosition>() ? static_cast<int64_t>(in.tokens.size()) : in.a.n;
 }
 
 template <class Record>
-Expected small_op(const OpInputs& in, const Record& record, const Declared& declared,
-                  base::ThreadPool& pool, const LocalOptions& options) {
+Expected small_op(const OpInputs& in, const Record& record, const Declared& declared, base::ThreadPool& pool,
+                  const LocalOptions& options) {
   const int64_t n = n_rows_of(in), width = in.plan.values[at(record.y)].width;
   RowScope scope(in, declared);
   take_vectors(scope, record);
@@ -80,8 +79,7 @@ Expected small_op(const OpInputs& in, const Record& record, const Declared& decl
   };
   pool.run(n, [&](int64_t i, int) { bound_row(scope, record, i, {row(e.y, i), row(e.bound, i)}); });
   if (options.chain != nullptr) {
-    const OpInputs of_chain{in.plan,      in.op, options.chain->a, options.chain->b, in.tokens,
-                            in.positions, {}};
+    const OpInputs of_chain{in.plan, in.op, options.chain->a, options.chain->b, in.tokens, in.positions, {}};
     RowScope chain(of_chain, declared);
     take_vectors(chain, record);
     options.chain->y.resize(e.y.size());
@@ -102,23 +100,28 @@ struct BoundRow {
 };
 template <class R>
 BoundRow small() {
-  return {ops::Record::type_of<R>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+  return {ops::Record::type_of<R>(),
+          [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
             return small_op(in, in.op.get<R>(), declared, pool, options);
           }};
 }
 
 BoundOf find_bound(const ops::Op& op) {
   static const BoundRow kBounds[] = {
-      {ops::Record::type_of<ops::Linear>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+      {ops::Record::type_of<ops::Linear>(),
+       [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_linear(in, in.op.get<ops::Linear>(), declared, pool, options);
        }},
-      {ops::Record::type_of<ops::Attention>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+      {ops::Record::type_of<ops::Attention>(),
+       [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_attention(in, in.op.get<ops::Attention>(), declared, pool, options);
        }},
-      {ops::Record::type_of<ops::ChooseKeys>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+      {ops::Record::type_of<ops::ChooseKeys>(),
+       [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_choice(in, in.op.get<ops::ChooseKeys>(), declared, pool, options);
        }},
-      {ops::Record::type_of<ops::SparseAttention>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+      {ops::Record::type_of<ops::SparseAttention>(),
+       [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_sparse_attention(in, in.op.get<ops::SparseAttention>(), declared, pool, options);
        }},
       {ops::Record::type_of<ops::KvStore>(), nothing},
@@ -150,10 +153,12 @@ BoundOf find_bound(const ops::Op& op) {
       small<ops::ClampedGate>(),
       small<ops::Slice>(),
       small<ops::Join>(),
-      {ops::Record::type_of<ops::Route>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+      {ops::Record::type_of<ops::Route>(),
+       [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_route(in, in.op.get<ops::Route>(), declared, pool, options);
        }},
-      {ops::Record::type_of<ops::ExpertLinear>(), [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
+      {ops::Record::type_of<ops::ExpertLinear>(),
+       [](const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
          return local_expert_linear(in, in.op.get<ops::ExpertLinear>(), declared, pool, options);
        }},
   };
@@ -165,7 +170,9 @@ BoundOf find_bound(const ops::Op& op) {
 
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
   const BoundOf bound = find_bound(in.op);
-  if (bound == nullptr) throw Error(Errc::unsupported, in.op.name + ": there is no bound for " + in.op.record.kind() + ", so it cannot be verified");
+  if (bound == nullptr)
+    throw Error(Errc::unsupported,
+                in.op.name + ": there is no bound for " + in.op.record.kind() + ", so it cannot be verified");
   return bound(in, declared, pool, options);
 }
 

@@ -10,18 +10,18 @@
 
 #include "assay/error.h"
 #include "base/index.h"
+#include "bounds/judge.h"
+#include "bounds/state_bound.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/choose_keys.h"
-#include "ops/attention/sparse_attention.h"
-#include "ops/state/causal_conv.h"
 #include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/attention/sparse_attention.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "ops/rows/select_outputs.h"
-#include "bounds/judge.h"
-#include "bounds/state_bound.h"
+#include "ops/state/causal_conv.h"
 
 namespace assay::bounds {
 namespace {
@@ -47,7 +47,9 @@ const Record* as(const ops::Op& op) {
 using ops::passes_on;
 
 // The layer of the cache that it reads; kNone: none.
-int32_t layer_read(const ops::Op& op) { return op.record.role() == ops::Role::store ? ops::kNone : ops::cache_layer_of(op); }
+int32_t layer_read(const ops::Op& op) {
+  return op.record.role() == ops::Role::store ? ops::kNone : ops::cache_layer_of(op);
+}
 
 // Elements of one head in each value, where a value has heads: as the ops that read or write it
 // say.
@@ -55,15 +57,13 @@ std::vector<int64_t> head_dims(const ops::Plan& plan) {
   std::vector<int64_t> dims(plan.values.size(), 0);
   const auto set = [&](ops::ValueId id, int64_t dim) { dims[at(id)] = dim; };
   for (const ops::Op& op : plan.ops) {
-    if (const auto* rope = as<ops::Rope>(op))
-      set(rope->x, rope->head_dim), set(rope->y, rope->head_dim);
+    if (const auto* rope = as<ops::Rope>(op)) set(rope->x, rope->head_dim), set(rope->y, rope->head_dim);
     if (const auto* attention = as<ops::Attention>(op))
       set(attention->q, attention->head_dim), set(attention->y, plan.cache_layers[at(attention->layer)].v_dim());
     if (const auto* sparse = as<ops::SparseAttention>(op))
       set(sparse->q, sparse->head_dim), set(sparse->y, plan.cache_layers[at(sparse->layer)].v_dim());
     if (const auto* choice = as<ops::ChooseKeys>(op)) set(choice->q, choice->head_dim);
-    if (const auto* norm = as<ops::RmsNorm>(op);
-        norm != nullptr && norm->d < plan.values[at(norm->x)].width) {
+    if (const auto* norm = as<ops::RmsNorm>(op); norm != nullptr && norm->d < plan.values[at(norm->x)].width) {
       set(norm->x, norm->d), set(norm->y, norm->d);
     }
     if (const auto* store = as<ops::KvStore>(op)) {
@@ -76,8 +76,7 @@ std::vector<int64_t> head_dims(const ops::Plan& plan) {
 }
 
 // Rows `rows` of an array [n, width]; of nothing, nothing.
-std::vector<double> gather(std::span<const double> from, int64_t width,
-                           std::span<const int64_t> rows) {
+std::vector<double> gather(std::span<const double> from, int64_t width, std::span<const int64_t> rows) {
   std::vector<double> to;
   if (from.empty()) return to;
   to.reserve(rows.size() * at(width));
@@ -91,13 +90,10 @@ std::vector<double> gather(std::span<const double> from, int64_t width,
 // Room for exactly n_more values: a history that doubled would hold twice what is known.
 void make_room(std::vector<double>& values, size_t n_more) { values.reserve(values.size() + n_more); }
 
-void append(std::vector<double>& to, std::span<const double> from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
+void append(std::vector<double>& to, std::span<const double> from) { to.insert(to.end(), from.begin(), from.end()); }
 
 // Errors follow values; where only some rows have them, the others have none.
-void append_error(std::vector<double>& errors, size_t n_values_before, std::span<const double> from,
-                  size_t n) {
+void append_error(std::vector<double>& errors, size_t n_values_before, std::span<const double> from, size_t n) {
   if (from.empty() && errors.empty()) return;
   errors.resize(n_values_before, 0.0);
   if (from.empty()) {
@@ -111,15 +107,16 @@ void cut(KvHistory& history, int64_t n_positions) {
   const auto cut_to = [](std::vector<double>& part, size_t n) {
     if (part.size() > n) part.resize(n);
   };
-  for (std::vector<double>* part : {&history.k, &history.k_error, &history.k_stored}) cut_to(*part, at(n_positions * history.width));
-  for (std::vector<double>* part : {&history.v, &history.v_error, &history.v_stored}) cut_to(*part, at(n_positions * history.v_width));
+  for (std::vector<double>* part : {&history.k, &history.k_error, &history.k_stored})
+    cut_to(*part, at(n_positions * history.width));
+  for (std::vector<double>* part : {&history.v, &history.v_error, &history.v_stored})
+    cut_to(*part, at(n_positions * history.v_width));
 }
 
 }  // namespace
 
 struct OpChecker::State {
-  State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences,
-        base::ThreadPool& threads, CheckerOptions o);
+  State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences, base::ThreadPool& threads, CheckerOptions o);
 
   void begin(const ops::Batch& batch);
   void start_sequences();
@@ -131,14 +128,14 @@ struct OpChecker::State {
   void run(int32_t i_op,
            std::span<const double> found);  // found empty: the op is computed in its place
   void run_state(int32_t i_op, std::span<const double> found);
-  void run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found,
-                         Held& out);
+  void run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found, Held& out);
   void judge_block(int32_t i_op, const Judged& judged);
   void finish(int32_t i_op);
   void store_keys(const ops::KvStore& op);
   void select(const ops::SelectOutputs& op);
   // of_state: what was expected of an op with a state, which cannot be computed again.
-  void note_failure(int32_t i_op, const OpInputs& in, std::span<const double> found, const Expected* of_state = nullptr);
+  void note_failure(int32_t i_op, const OpInputs& in, std::span<const double> found,
+                    const Expected* of_state = nullptr);
   void make_place(int32_t i_op, const Worst& worst);
   void make_figures();
 
@@ -148,9 +145,7 @@ struct OpChecker::State {
   int64_t n_rows(ops::ValueId id) const {
     return static_cast<int64_t>(of_outputs(id) ? output_tokens.size() : tokens.size());
   }
-  Rows rows(ops::ValueId id) const {
-    return {n_rows(id), width(id), held[at(id)].observed, held[at(id)].error};
-  }
+  Rows rows(ops::ValueId id) const { return {n_rows(id), width(id), held[at(id)].observed, held[at(id)].error}; }
   Rows chain_rows(ops::ValueId id) const { return {n_rows(id), width(id), held[at(id)].chain, {}}; }
 
   const ops::Plan& plan;
@@ -191,28 +186,16 @@ struct OpChecker::State {
 
 OpChecker::State::State(const ops::Plan& p, const Declared& d, int64_t ctx, int sequences_max,
                         base::ThreadPool& threads, CheckerOptions o)
-    : plan(p),
-      declared(d),
-      n_ctx(ctx),
-      n_sequences(sequences_max),
-      pool(threads),
-      options(o),
-      head_dim(head_dims(p)),
-      producer(p.values.size(), -1),
-      readers(p.values.size()),
-      store_of_layer(p.cache_layers.size(), -1),
-      states(p.states.size(), std::vector<StateMemory>(at(sequences_max))),
-      n_positions(at(sequences_max), 0),
-      tally(p.ops.size()),
-      announced(p.ops.size(), false) {
+    : plan(p), declared(d), n_ctx(ctx), n_sequences(sequences_max), pool(threads), options(o), head_dim(head_dims(p)),
+      producer(p.values.size(), -1), readers(p.values.size()), store_of_layer(p.cache_layers.size(), -1),
+      states(p.states.size(), std::vector<StateMemory>(at(sequences_max))), n_positions(at(sequences_max), 0),
+      tally(p.ops.size()), announced(p.ops.size(), false) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const ops::OpValues values = ops::values_of(plan.ops[i]);
     if (values.output != ops::kNone) producer[at(values.output)] = static_cast<int32_t>(i);
     for (const ops::ValueId id : values.inputs) readers[at(id)].push_back(static_cast<int32_t>(i));
-    if (const auto* store = as<ops::KvStore>(plan.ops[i]))
-      store_of_layer[at(store->layer)] = static_cast<int32_t>(i);
-    by_name.emplace(std::pair(plan.ops[i].layer, std::string_view(plan.ops[i].name)),
-                    static_cast<int32_t>(i));
+    if (const auto* store = as<ops::KvStore>(plan.ops[i])) store_of_layer[at(store->layer)] = static_cast<int32_t>(i);
+    by_name.emplace(std::pair(plan.ops[i].layer, std::string_view(plan.ops[i].name)), static_cast<int32_t>(i));
   }
   for (const ops::CacheLayer& layer : plan.cache_layers) {
     KvHistory empty;
@@ -227,10 +210,9 @@ void OpChecker::State::begin(const ops::Batch& batch) {
   const size_t n = batch.tokens.size();
   if (batch.positions.size() != n || batch.outputs.size() != n ||
       (!batch.sequences.empty() && batch.sequences.size() != n)) {
-    throw Error(
-        Errc::bad_request,
-        fmt::format("a batch of {} tokens with {} positions, {} sequences and {} output marks", n,
-                    batch.positions.size(), batch.sequences.size(), batch.outputs.size()));
+    throw Error(Errc::bad_request,
+                fmt::format("a batch of {} tokens with {} positions, {} sequences and {} output marks", n,
+                            batch.positions.size(), batch.sequences.size(), batch.outputs.size()));
   }
   tokens.assign(batch.tokens.begin(), batch.tokens.end());
   positions.assign(batch.positions.begin(), batch.positions.end());
@@ -239,24 +221,21 @@ void OpChecker::State::begin(const ops::Batch& batch) {
   output_tokens.clear(), output_ids.clear(), output_positions.clear(), output_sequences.clear();
   for (size_t t = 0; t < n; ++t) {
     if (tokens[t] < 0 || tokens[t] >= plan.vocab_size) {
-      throw Error(Errc::bad_request, fmt::format("token {} of a batch is {}; the vocabulary has {}",
-                                                 t, tokens[t], plan.vocab_size));
+      throw Error(Errc::bad_request,
+                  fmt::format("token {} of a batch is {}; the vocabulary has {}", t, tokens[t], plan.vocab_size));
     }
     if (sequences[t] < 0 || sequences[t] >= n_sequences) {
       throw Error(Errc::bad_request,
-                  fmt::format("token {} of a batch is of sequence {}; there are {}", t,
-                              sequences[t], n_sequences));
+                  fmt::format("token {} of a batch is of sequence {}; there are {}", t, sequences[t], n_sequences));
     }
     if (batch.outputs[t] == 0) continue;
     output_tokens.push_back(static_cast<int64_t>(t));
-    output_ids.push_back(tokens[t]), output_positions.push_back(positions[t]),
-        output_sequences.push_back(sequences[t]);
+    output_ids.push_back(tokens[t]), output_positions.push_back(positions[t]), output_sequences.push_back(sequences[t]);
   }
   start_sequences();
   ++i_batch;
   held.assign(plan.values.size(), {});
-  for (size_t id = 0; id < held.size(); ++id)
-    held[id].n_readers = static_cast<int>(readers[id].size());
+  for (size_t id = 0; id < held.size(); ++id) held[id].n_readers = static_cast<int>(readers[id].size());
   done.assign(plan.ops.size(), false);
   batch_tally.assign(plan.ops.size(), {});
   chain_logits.clear();
@@ -273,13 +252,11 @@ void OpChecker::State::start_sequences() {
     const bool first = !starts.contains(sequence);
     if (first) {
       starts[sequence] = positions[t];
-      if (positions[t] >= 0)
-        next[at(sequence)] = std::min<int64_t>(next[at(sequence)], positions[t]);
+      if (positions[t] >= 0) next[at(sequence)] = std::min<int64_t>(next[at(sequence)], positions[t]);
     }
     if (positions[t] != next[at(sequence)] || positions[t] >= n_ctx) {
-      throw Error(Errc::bad_request,
-                  fmt::format("position {} of sequence {} cannot follow {} positions of at most {}",
-                              positions[t], sequence, next[at(sequence)], n_ctx));
+      throw Error(Errc::bad_request, fmt::format("position {} of sequence {} cannot follow {} positions of at most {}",
+                                                 positions[t], sequence, next[at(sequence)], n_ctx));
     }
     ++next[at(sequence)];
   }
@@ -296,8 +273,10 @@ void OpChecker::State::start_sequences() {
 void OpChecker::State::take_back_states(int sequence, int64_t start) {
   if (states.empty() || start == n_positions[at(sequence)]) return;
   if (start != 0) {
-    throw Error(Errc::unsupported, fmt::format("sequence {} is run anew from position {} of {}: what it kept of the tokens before is known at the end alone; "
-                                               "run it from position 0", sequence, start, n_positions[at(sequence)]));
+    throw Error(Errc::unsupported, fmt::format("sequence {} is run anew from position {} of {}: what it kept of the "
+                                               "tokens before is known at the end alone; "
+                                               "run it from position 0",
+                                               sequence, start, n_positions[at(sequence)]));
   }
   for (std::vector<StateMemory>& memories : states) memories[at(sequence)] = {};
 }
@@ -310,13 +289,11 @@ int32_t OpChecker::State::find(const ops::Op& wanted) const {
   return found == by_name.end() ? -1 : found->second;
 }
 
-void OpChecker::State::announce(int32_t i_op, int64_t n, int64_t values_width,
-                                std::span<const double> found) {
+void OpChecker::State::announce(int32_t i_op, int64_t n, int64_t values_width, std::span<const double> found) {
   const ops::ValueId id = ops::values_of(op(i_op)).output;
   if (n != n_rows(id) || values_width != width(id) || found.size() != at(n * values_width)) {
-    throw Error(Errc::bad_request,
-                fmt::format("{}: needs {} rows of {} values, found {} of {}", op(i_op).name,
-                            n_rows(id), width(id), n, values_width));
+    throw Error(Errc::bad_request, fmt::format("{}: needs {} rows of {} values, found {} of {}", op(i_op).name,
+                                               n_rows(id), width(id), n, values_width));
   }
   if (done[at(i_op)]) return;  // announced twice, or after what depends on it
   announced[at(i_op)] = true;
@@ -381,12 +358,11 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
     } else {
       ChainOp chain{input(0, true), input(1, true), chain_history, {}};
       Expected expected =
-          local_op(in, declared, pool,
-                   {.as_declared = !found.empty(), .chain = options.cumulative ? &chain : nullptr});
+          local_op(in, declared, pool, {.as_declared = !found.empty(), .chain = options.cumulative ? &chain : nullptr});
       expected_ties = std::move(expected.ties);
       if (!found.empty()) {
-        judge_block(i_op, {found, n_rows(values.output), width(values.output), 0,
-                           width(values.output), expected, chain.y});
+        judge_block(i_op,
+                    {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, chain.y});
         out.observed.assign(found.begin(), found.end());
       } else {
         out.observed = std::move(expected.y);
@@ -396,7 +372,8 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
     }
     if (!found.empty() && batch_tally[at(i_op)].n_outside > 0) note_failure(i_op, in, found);
     if (!found.empty() && batch_tally[at(i_op)].n_outside == 0) {
-      for (const RouteTie& tie : expected_ties) ties.push_back({i_op, in.positions[at(tie.row)], in.tokens[at(tie.row)], tie});
+      for (const RouteTie& tie : expected_ties)
+        ties.push_back({i_op, in.positions[at(tie.row)], in.tokens[at(tie.row)], tie});
     }
     if (values.output == plan.output()) {
       chain_logits = out.n_readers > 0 ? out.chain : std::move(out.chain);
@@ -417,9 +394,11 @@ void OpChecker::State::run_state(int32_t i_op, std::span<const double> found) {
   if (as<ops::CausalConv>(op(i_op)) != nullptr && !found.empty()) {
     for (const int32_t sequence : sequences) before[sequence] = states[at(ops::state_of(op(i_op)))][at(sequence)].state;
   }
-  Expected expected = local_state(in, declared, states[at(ops::state_of(op(i_op)))], pool, options.cumulative ? &out.chain : nullptr);
+  Expected expected =
+      local_state(in, declared, states[at(ops::state_of(op(i_op)))], pool, options.cumulative ? &out.chain : nullptr);
   if (!found.empty()) {
-    judge_block(i_op, {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, out.chain});
+    judge_block(i_op,
+                {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, out.chain});
     out.observed.assign(found.begin(), found.end());
     if (batch_tally[at(i_op)].n_outside > 0) {
       const OpInputs first{plan, op(i_op), in.observed[0], {}, tokens, positions, {}, found};
@@ -434,25 +413,21 @@ void OpChecker::State::run_state(int32_t i_op, std::span<const double> found) {
 
 // The widest outputs (logits) would need several times their size at once: they are judged by
 // blocks of columns.
-void OpChecker::State::run_linear_blocks(int32_t i_op, const OpInputs& in,
-                                         std::span<const double> found, Held& out) {
-  const ops::ValueId x = op(i_op).get<ops::Linear>().x,
-                     y = op(i_op).get<ops::Linear>().y;
+void OpChecker::State::run_linear_blocks(int32_t i_op, const OpInputs& in, std::span<const double> found, Held& out) {
+  const ops::ValueId x = op(i_op).get<ops::Linear>().x, y = op(i_op).get<ops::Linear>().y;
   const int64_t n = n_rows(y), n_all = width(y);
   const int64_t step = std::max<int64_t>(1024, kBlockElements / n);
   if (options.cumulative) out.chain.resize(at(n * n_all));
   for (int64_t first = 0; first < n_all; first += step) {
     const int64_t n_columns = std::min(step, n_all - first);
     ChainOp chain{chain_rows(x), {}, {}, {}};
-    const Expected expected = local_op(in, declared, pool,
-                                       {.chain = options.cumulative ? &chain : nullptr,
-                                        .first_column = first,
-                                        .n_columns = n_columns});
+    const Expected expected =
+        local_op(in, declared, pool,
+                 {.chain = options.cumulative ? &chain : nullptr, .first_column = first, .n_columns = n_columns});
     judge_block(i_op, {found, n, n_all, first, n_columns, expected, chain.y});
     if (!options.cumulative) continue;
     for (int64_t row = 0; row < n; ++row)
-      std::copy_n(chain.y.begin() + row * n_columns, n_columns,
-                  out.chain.begin() + row * n_all + first);
+      std::copy_n(chain.y.begin() + row * n_columns, n_columns, out.chain.begin() + row * n_all + first);
   }
   if (out.n_readers > 0) out.observed.assign(found.begin(), found.end());
 }
@@ -477,9 +452,7 @@ void OpChecker::State::finish(int32_t i_op) {
   for (const int32_t reader : readers[at(values.output)]) {
     if (done[at(reader)] || !passes_on(op(reader))) continue;
     const std::vector<ops::ValueId> inputs = ops::values_of(op(reader)).inputs;
-    if (std::all_of(inputs.begin(), inputs.end(),
-                    [&](ops::ValueId id) { return held[at(id)].known; }))
-      run(reader, {});
+    if (std::all_of(inputs.begin(), inputs.end(), [&](ops::ValueId id) { return held[at(id)].known; })) run(reader, {});
   }
 }
 
@@ -493,15 +466,15 @@ void OpChecker::State::store_keys(const ops::KvStore& store) {
   const auto value_row = [&](const std::vector<double>& all, size_t t) {
     std::vector<double> found;
     for (int64_t head = 0; head < layer.n_kv_heads && !all.empty(); ++head) {
-      const size_t begin = layer.values_in_keys ? t * at(n) + at(head * layer.head_dim) : t * at(n_v) + at(head * layer.v_dim());
+      const size_t begin =
+          layer.values_in_keys ? t * at(n) + at(head * layer.head_dim) : t * at(n_v) + at(head * layer.v_dim());
       append(found, std::span(all).subspan(begin, at(layer.v_dim())));
     }
     return found;
   };
   for (int sequence = 0; sequence < n_sequences; ++sequence) {
     const auto n_tokens = std::count(sequences.begin(), sequences.end(), sequence);
-    KvHistory &h = observed_kv[at(store.layer)][at(sequence)],
-              &c = chain_kv[at(store.layer)][at(sequence)];
+    KvHistory &h = observed_kv[at(store.layer)][at(sequence)], &c = chain_kv[at(store.layer)][at(sequence)];
     make_room(h.k, at(n * n_tokens)), make_room(h.v, at(n_v * n_tokens));
     if (options.cumulative) make_room(c.k, at(n * n_tokens)), make_room(c.v, at(n_v * n_tokens));
   }
@@ -516,8 +489,7 @@ void OpChecker::State::store_keys(const ops::KvStore& store) {
     append(c.k, row(k.chain, t));
     append(c.v, value_row(v.chain, t));
   }
-  for (KvHistory& h : observed_kv[at(store.layer)])
-    read_back(h, layer, declared);
+  for (KvHistory& h : observed_kv[at(store.layer)]) read_back(h, layer, declared);
 }
 
 void OpChecker::State::select(const ops::SelectOutputs& selected) {
@@ -529,8 +501,8 @@ void OpChecker::State::select(const ops::SelectOutputs& selected) {
 }
 
 // The first in the order of the plan: what a schedule ran side by side has no order of its own.
-void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
-                                    std::span<const double> found, const Expected* of_state) {
+void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in, std::span<const double> found,
+                                    const Expected* of_state) {
   if (failed != nullptr && (failed->i_batch < i_batch || failed->i_op <= i_op)) return;
   const Worst& worst = batch_tally[at(i_op)].worst;
   const int64_t n = in.a.n > 0 ? in.a.n : static_cast<int64_t>(in.tokens.size());
@@ -548,8 +520,7 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in,
   failed->a = gather(in.a.values, in.a.width, kept);
   failed->b = gather(in.b.values, in.b.width, kept);
   failed->found = gather(found, n_columns, kept);
-  const std::vector<int32_t>& of_rows =
-      of_outputs(ops::values_of(op(i_op)).output) ? output_sequences : sequences;
+  const std::vector<int32_t>& of_rows = of_outputs(ops::values_of(op(i_op)).output) ? output_sequences : sequences;
   std::vector<const KvHistory*> history;
   for (const int64_t row : kept) {
     failed->tokens.push_back(in.tokens[at(row)]);
@@ -623,8 +594,8 @@ void OpChecker::State::make_figures() {
   }
 }
 
-OpChecker::OpChecker(const ops::Plan& plan, const Declared& declared, int64_t n_ctx,
-                     int n_sequences, base::ThreadPool& pool, CheckerOptions options)
+OpChecker::OpChecker(const ops::Plan& plan, const Declared& declared, int64_t n_ctx, int n_sequences,
+                     base::ThreadPool& pool, CheckerOptions options)
     : state_(std::make_unique<State>(plan, declared, n_ctx, n_sequences, pool, options)) {}
 OpChecker::~OpChecker() = default;
 
@@ -635,8 +606,7 @@ bool OpChecker::wants(const ops::Op& op) {
   return state_->running && !stopped && !passes_on(op);
 }
 
-void OpChecker::on_op(const ops::Op& op, int64_t n_rows, int64_t width,
-                      std::span<const double> values) {
+void OpChecker::on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) {
   const int32_t i_op = state_->find(op);
   if (i_op < 0 || !wants(state_->op(i_op))) return;
   state_->announce(i_op, n_rows, width, values);

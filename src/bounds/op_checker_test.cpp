@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "bounds/rounding.h"
 #include "gguf/file.h"
 #include "model/build.h"
 #include "ops/attention/attention.h"
@@ -20,7 +21,6 @@
 #include "support/checked_run.h"
 #include "support/shared_data.h"
 #include "support/tiny_plan.h"
-#include "bounds/rounding.h"
 
 namespace assay::bounds {
 namespace {
@@ -78,15 +78,15 @@ TEST(OpChecker, HealthyRunsStayWithinTheirBoundsInEveryFormat) {
       collect(run.checker, kinds);
     }
     for (const auto& [kind, s] : kinds) {
-      std::printf("%-22s %-10s worst %.3f  median slack %.1f  as declared %.1f\n",
-                  setting.name.c_str(), kind.c_str(), s.worst, median(s.slack),
-                  median(s.declared_slack));
+      std::printf("%-22s %-10s worst %.3f  median slack %.1f  as declared %.1f\n", setting.name.c_str(), kind.c_str(),
+                  s.worst, median(s.slack), median(s.declared_slack));
     }
   }
 }
 
-// Attention of families with heads of their own kind: values narrower than keys, values that lie in the keys, caches that several layers read; and
-// beside it products of every head and experts with scales. A scale that is off by 0.3 % is seen in each.
+// Attention of families with heads of their own kind: values narrower than keys, values that lie in the keys, caches
+// that several layers read; and beside it products of every head and experts with scales. A scale that is off by 0.3 %
+// is seen in each.
 TEST(OpChecker, GoldensOfFamiliesStayWithinTheirBoundsAndAWrongScaleDoesNot) {
   base::ThreadPool pool(2);
   const std::vector<CheckedSetting> settings = test::checked_settings();
@@ -106,7 +106,9 @@ TEST(OpChecker, GoldensOfFamiliesStayWithinTheirBoundsAndAWrongScaleDoesNot) {
       EXPECT_EQ(run.failure(), "") << name << ", " << settings[i_setting].name;
     }
     ops::Plan wrong = plan;
-    ops::Op& op = *std::find_if(wrong.ops.begin(), wrong.ops.end(), [](const ops::Op& any) { return any.is<ops::Attention>() || any.is<ops::SparseAttention>(); });
+    ops::Op& op = *std::find_if(wrong.ops.begin(), wrong.ops.end(), [](const ops::Op& any) {
+      return any.is<ops::Attention>() || any.is<ops::SparseAttention>();
+    });
     if (auto* attention = op.as<ops::Attention>()) attention->scale *= 1.003;
     if (auto* sparse = op.as<ops::SparseAttention>()) sparse->scale *= 1.003;
     CheckedRun run(wrong, plan, settings[8], pool, 64);
@@ -141,8 +143,7 @@ TEST(OpChecker, TheChainIsTheOracle) {
   for (const TinyShape& shape : {TinyShape{}, gemma_shape()}) {
     const TinyPlan tiny(shape);
     const std::vector<CheckedSetting> settings = test::checked_settings();
-    CheckedRun oracle(tiny.plan, settings[0], pool, 64, 2),
-        other(tiny.plan, settings[2], pool, 64, 2);
+    CheckedRun oracle(tiny.plan, settings[0], pool, 64, 2), other(tiny.plan, settings[2], pool, 64, 2);
     run_everything(oracle);
     run_everything(other);
     EXPECT_EQ(oracle.failure(), "");
@@ -154,14 +155,12 @@ TEST(OpChecker, TheChainIsTheOracle) {
       oracle.executor->read_logits(i, expected);
       double error = 0, norm = 0;
       for (size_t j = 0; j < expected.size(); ++j) {
-        error = std::max(
-            error, std::fabs(chain[static_cast<size_t>(i * shape.vocab_size) + j] - expected[j]));
+        error = std::max(error, std::fabs(chain[static_cast<size_t>(i * shape.vocab_size) + j] - expected[j]));
         norm = std::max(norm, std::fabs(expected[j]));
       }
       EXPECT_LE(error, 1e-12 * norm);
     }
-    for (const OpFigures& f : oracle.checker.figures())
-      EXPECT_LE(f.cumulative_error, 1e-12) << f.op;
+    for (const OpFigures& f : oracle.checker.figures()) EXPECT_LE(f.cumulative_error, 1e-12) << f.op;
     for (const OpFigures& f : other.checker.figures()) EXPECT_GE(f.cumulative_error, 0) << f.op;
   }
 }
@@ -171,8 +170,7 @@ class Tamper final : public ops::OpObserver {
  public:
   explicit Tamper(OpChecker& checker) : checker_(checker) {}
   bool wants(const ops::Op& op) override { return checker_.wants(op); }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
-             std::span<const double> values) override {
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
     if (missing && missing(op)) return;
     std::vector<double> changed(values.begin(), values.end());
     if (change && &op == target) change(changed, width);
@@ -208,34 +206,29 @@ TEST(OpChecker, OneElementOffByFourBoundsIsFoundWhereItIs) {
     const CheckedSetting setting = test::checked_settings()[i_setting];
     for (size_t i_op = 0; i_op < tiny.plan.ops.size(); ++i_op) {
       const ops::Op& op = tiny.plan.ops[i_op];
-      if (std::string(ops::kind_name(op)) == "kv_store" ||
-          std::string(ops::kind_name(op)) == "select_outputs")
+      if (std::string(ops::kind_name(op)) == "kv_store" || std::string(ops::kind_name(op)) == "select_outputs")
         continue;
       const auto at = [&](int64_t width) { return static_cast<size_t>(kRow * width + width - 3); };
-      const Tampered gross(
-          tiny, setting, pool, i_op,
-          [&](std::vector<double>& values, int64_t width) { values[at(width)] = 1e9; });
+      const Tampered gross(tiny, setting, pool, i_op,
+                           [&](std::vector<double>& values, int64_t width) { values[at(width)] = 1e9; });
       const FailedOp& failed = *gross.run.checker.first_failure();
       const Expected& e = failed.expected;
       const size_t i = at(failed.width);
       const bool tighter = !e.declared_bound.empty() && e.declared_bound[i] < e.bound[i];
-      const double y = tighter ? e.declared_y[i] : e.y[i],
-                   bound = tighter ? e.declared_bound[i] : e.bound[i];
-      const Tampered run(
-          tiny, setting, pool, i_op,
-          [&](std::vector<double>& values, int64_t width) { values[at(width)] = y + 4 * bound; });
+      const double y = tighter ? e.declared_y[i] : e.y[i], bound = tighter ? e.declared_bound[i] : e.bound[i];
+      const Tampered run(tiny, setting, pool, i_op,
+                         [&](std::vector<double>& values, int64_t width) { values[at(width)] = y + 4 * bound; });
       ASSERT_TRUE(run.run.checker.place().has_value()) << op.name << ", " << setting.name;
       const Place& place = *run.run.checker.place();
-      EXPECT_EQ(run.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op))
-          << op.name << ", found " << place.op;
+      EXPECT_EQ(run.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name << ", found " << place.op;
       EXPECT_EQ(place.op, op.name);
       EXPECT_EQ(place.layer, op.layer);
       EXPECT_EQ(place.row, kRow);
       EXPECT_EQ(place.position, kRow);
       EXPECT_EQ((place.head < 0 ? 0 : place.head * 32) + place.element, failed.width - 3);
       EXPECT_NEAR((place.found - place.expected) / place.bound, 4, 0.05);
-      const bool has_heads = op.name == "attention" || op.name.starts_with("attn_q") ||
-                             op.name.starts_with("attn_k") || op.name == "attn_v";
+      const bool has_heads = op.name == "attention" || op.name.starts_with("attn_q") || op.name.starts_with("attn_k") ||
+                             op.name == "attn_v";
       EXPECT_EQ(place.head >= 0, has_heads) << op.name;
     }
   }
@@ -247,22 +240,16 @@ TEST(OpChecker, SwappedRowsPoisonAndHiddenPoisonAreFound) {
   const CheckedSetting setting = test::checked_settings()[2];
   for (size_t i_op = 0; i_op < tiny.plan.ops.size(); ++i_op) {
     const ops::Op& op = tiny.plan.ops[i_op];
-    if (std::string(ops::kind_name(op)) == "kv_store" ||
-        std::string(ops::kind_name(op)) == "select_outputs")
-      continue;
-    const Tampered swapped(
-        tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) {
-          std::swap_ranges(values.begin() + 2 * width, values.begin() + 3 * width,
-                           values.begin() + 6 * width);
-        });
+    if (std::string(ops::kind_name(op)) == "kv_store" || std::string(ops::kind_name(op)) == "select_outputs") continue;
+    const Tampered swapped(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) {
+      std::swap_ranges(values.begin() + 2 * width, values.begin() + 3 * width, values.begin() + 6 * width);
+    });
     ASSERT_TRUE(swapped.run.checker.place().has_value()) << op.name;
     EXPECT_EQ(swapped.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name;
-    EXPECT_TRUE(swapped.run.checker.place()->row == 2 || swapped.run.checker.place()->row == 6)
-        << op.name;
-    const Tampered poisoned(tiny, setting, pool, i_op,
-                            [&](std::vector<double>& values, int64_t width) {
-                              values[static_cast<size_t>(4 * width)] = NAN;
-                            });
+    EXPECT_TRUE(swapped.run.checker.place()->row == 2 || swapped.run.checker.place()->row == 6) << op.name;
+    const Tampered poisoned(tiny, setting, pool, i_op, [&](std::vector<double>& values, int64_t width) {
+      values[static_cast<size_t>(4 * width)] = NAN;
+    });
     ASSERT_TRUE(poisoned.run.checker.place().has_value()) << op.name;
     EXPECT_EQ(poisoned.run.checker.first_failure()->i_op, static_cast<int32_t>(i_op)) << op.name;
     EXPECT_EQ(poisoned.run.checker.place()->row, 4);
@@ -292,8 +279,7 @@ TEST(OpChecker, AnOpThatIsMissingInTheDumpIsComputedInItsPlace) {
 
     ops::Plan wrong = tiny.plan;
     for (double& frequency : wrong.ropes[0].inverse_frequency) frequency *= 1.5;
-    CheckedRun whole(wrong, tiny.plan, setting, pool, 16),
-        sparse(wrong, tiny.plan, setting, pool, 16);
+    CheckedRun whole(wrong, tiny.plan, setting, pool, 16), sparse(wrong, tiny.plan, setting, pool, 16);
     whole.run(whole.random_tokens(9, 3));
     ASSERT_TRUE(whole.checker.place().has_value());
     EXPECT_EQ(whole.checker.place()->op, "attn_q_rope");
@@ -315,8 +301,7 @@ TEST(OpChecker, StopsAtTheFirstFailureWhereAsked) {
   for (ops::Op& op : wrong.ops) {
     if (auto* norm = op.as<ops::RmsNorm>()) norm->eps = 1e-2f;
   }
-  CheckedRun run(wrong, tiny.plan, test::checked_settings()[1], pool, 32, 1,
-                 {.stop_at_first = true});
+  CheckedRun run(wrong, tiny.plan, test::checked_settings()[1], pool, 32, 1, {.stop_at_first = true});
   run.run(run.random_tokens(9, 3));
   run.run(run.random_tokens(2, 4));
   ASSERT_TRUE(run.checker.place().has_value());
@@ -330,8 +315,8 @@ TEST(OpChecker, StopsAtTheFirstFailureWhereAsked) {
 TEST(OpChecker, RefusesWhatDoesNotFitThePlan) {
   base::ThreadPool pool(1);
   const TinyPlan tiny(TinyShape{});
-  const auto begin = [&](std::vector<int32_t> tokens, std::vector<int32_t> positions,
-                         std::vector<int32_t> sequences, std::vector<uint8_t> outputs) {
+  const auto begin = [&](std::vector<int32_t> tokens, std::vector<int32_t> positions, std::vector<int32_t> sequences,
+                         std::vector<uint8_t> outputs) {
     OpChecker checker(tiny.plan, Declared{}, 8, 2, pool);
     checker.begin({tokens, positions, sequences, outputs});
     return checker.wants(tiny.plan.ops[0]);
@@ -346,9 +331,7 @@ TEST(OpChecker, RefusesWhatDoesNotFitThePlan) {
   EXPECT_THROW(begin({1, 2}, {0, 1}, {0, 2}, {0, 1}), Error);
   EXPECT_THROW(begin({1, 2}, {0, 1}, {0}, {0, 1}), Error);
   EXPECT_THROW(begin({1, 2}, {0}, {}, {0, 1}), Error);
-  EXPECT_THROW(begin(std::vector<int32_t>(9, 1), {0, 1, 2, 3, 4, 5, 6, 7, 8}, {},
-                     std::vector<uint8_t>(9, 1)),
-               Error);
+  EXPECT_THROW(begin(std::vector<int32_t>(9, 1), {0, 1, 2, 3, 4, 5, 6, 7, 8}, {}, std::vector<uint8_t>(9, 1)), Error);
   OpChecker checker(tiny.plan, Declared{}, 8, 1, pool);
   const std::vector<int32_t> tokens = {1, 2}, positions = {0, 1};
   const std::vector<uint8_t> outputs = {0, 1};

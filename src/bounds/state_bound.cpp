@@ -32,11 +32,7 @@ double norm2(std::span<const double> x) {
 class StateOp {
  public:
   StateOp(const StateInputs& in, const Declared& declared, std::vector<StateMemory>& memories)
-      : in_(in),
-        declared_(declared),
-        memories_(memories),
-        u_(unit(declared)),
-        tiny_(tiny(declared)),
+      : in_(in), declared_(declared), memories_(memories), u_(unit(declared)), tiny_(tiny(declared)),
         out_(ops::values_of(in.op).output) {}
 
   int64_t width() const { return in_.plan.values[at(out_)].width; }

@@ -15,23 +15,7 @@ namespace assay::chat {
 
 struct Builtin;  // builtins.h
 
-enum class Op : uint8_t {
-  add,
-  sub,
-  mul,
-  div,
-  floordiv,
-  mod,
-  pow,
-  eq,
-  ne,
-  lt,
-  le,
-  gt,
-  ge,
-  in,
-  not_in
-};
+enum class Op : uint8_t { add, sub, mul, div, floordiv, mod, pow, eq, ne, lt, le, gt, ge, in, not_in };
 
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
@@ -48,10 +32,9 @@ struct Step {
   Kind kind = Kind::attribute;
   bool negated = false;  // is not
   uint32_t line = 0;
-  int32_t name = -1;  // attribute, filter, test: in the string pool
-  const Builtin* builtin =
-      nullptr;       // filter, test; nullptr where none has that name: an error when it is reached
-  ExprPtr index[3];  // item: [0]; slice: any may be missing
+  int32_t name = -1;                 // attribute, filter, test: in the string pool
+  const Builtin* builtin = nullptr;  // filter, test; nullptr where none has that name: an error when it is reached
+  ExprPtr index[3];                  // item: [0]; slice: any may be missing
   std::unique_ptr<CallArgs> args;
 };
 
@@ -134,10 +117,9 @@ struct Stmt {
   Kind kind = Kind::text;
   uint32_t line = 0;
   bool recursive = false;
-  int32_t id = -1;  // text: in the string pool; macro: its name
-  std::vector<ExprPtr>
-      exprs;  // output; if: conditions; for: iterable, filter (may be missing); set, with: values
-  std::vector<Body> bodies;  // if: one more than conditions where there is an else; for: body, else
+  int32_t id = -1;                  // text: in the string pool; macro: its name
+  std::vector<ExprPtr> exprs;       // output; if: conditions; for: iterable, filter (may be missing); set, with: values
+  std::vector<Body> bodies;         // if: one more than conditions where there is an else; for: body, else
   std::vector<Target> targets;      // for, set, with
   std::unique_ptr<MacroDef> macro;  // macro, call_block
 };

@@ -14,8 +14,7 @@ namespace {
 std::optional<Value> loop_attribute(const Loop& loop, std::string_view name) {
   const int64_t n = loop.length(), i = loop.index0;
   const auto neighbour = [&](int64_t at) {
-    return at < 0 || at >= n ? Value::undefined()
-                             : loop.items.as<Seq>().items[static_cast<size_t>(at)];
+    return at < 0 || at >= n ? Value::undefined() : loop.items.as<Seq>().items[static_cast<size_t>(at)];
   };
   if (name == "index") return Value::integer(i + 1);
   if (name == "index0") return Value::integer(i);
@@ -33,12 +32,10 @@ std::optional<Value> loop_attribute(const Loop& loop, std::string_view name) {
 
 std::optional<Value> macro_attribute(Heap& heap, const Macro& macro, std::string_view name) {
   const MacroDef& definition = *macro.definition;
-  if (name == "name")
-    return definition.name.empty() ? Value() : make_text(heap, definition.name, true);
+  if (name == "name") return definition.name.empty() ? Value() : make_text(heap, definition.name, true);
   if (name == "arguments") {
     ListBuilder names(heap);
-    for (const std::string& parameter : definition.parameter_names)
-      names.push(make_text(heap, parameter, true));
+    for (const std::string& parameter : definition.parameter_names) names.push(make_text(heap, parameter, true));
     return names.take(Kind::tuple);
   }
   if (name == "catch_kwargs") return Value::boolean(definition.uses_kwargs);
@@ -71,14 +68,11 @@ std::optional<Value> own_attribute(Heap& heap, const Value& object, std::string_
         if (key == name) return name.substr(0, 1) == "_" ? Value::undefined() : value;
       heap.step(static_cast<int64_t>(object.as<Space>().items.size() / 8));
       return std::nullopt;
-    case Kind::loop:
-      return loop_attribute(object.as<Loop>(), name);
-    case Kind::macro:
-      return macro_attribute(heap, object.as<Macro>(), name);
+    case Kind::loop: return loop_attribute(object.as<Loop>(), name);
+    case Kind::macro: return macro_attribute(heap, object.as<Macro>(), name);
     case Kind::boolean:
     case Kind::integer:
-    case Kind::real:
-      return number_attribute(object, name);
+    case Kind::real: return number_attribute(object, name);
     case Kind::range: {
       const Range& range = object.as<Range>();
       if (name == "start") return Value::integer(range.start);
@@ -94,8 +88,7 @@ std::optional<Value> own_attribute(Heap& heap, const Value& object, std::string_
       if (object.as<Seq>().group && name == "grouper") return object.as<Seq>().items[0];
       if (object.as<Seq>().group && name == "list") return object.as<Seq>().items[1];
       return std::nullopt;
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
 }
 
@@ -112,13 +105,11 @@ Value item(Heap& heap, const Value& object, const Value& key) {
   if (object.is(Kind::dict)) {
     if (hashable(key))
       if (const Value* value = find_key(object.as<Dict>(), key)) return *value;
-  } else if (key.is_integral() &&
-             (object.is_sequence() || object.is_string() || object.is(Kind::range))) {
+  } else if (key.is_integral() && (object.is_sequence() || object.is_string() || object.is(Kind::range))) {
     return item_at(object, key.as_integer());
   }
   if (key.is_string())
-    if (std::optional<Value> own = own_attribute(heap, object, bytes_of(key)))
-      return *std::move(own);
+    if (std::optional<Value> own = own_attribute(heap, object, bytes_of(key))) return *std::move(own);
   return Value::undefined();
 }
 
@@ -126,8 +117,7 @@ Value walk(Heap& heap, const Value& object, const Value& path, const Value& fall
   const auto one = [&](const Value& from, const Value& key) {
     if (from.is_undefined()) fail("a filter's attribute looks into an undefined value");
     Value value = item(heap, from, key);
-    return value.is_undefined() && !fallback.is_absent() && !fallback.is(Kind::none) ? fallback
-                                                                                     : value;
+    return value.is_undefined() && !fallback.is_absent() && !fallback.is(Kind::none) ? fallback : value;
   };
   if (path.is_absent() || path.is(Kind::none)) return object;
   if (!path.is_string()) return one(object, path);
@@ -137,8 +127,7 @@ Value walk(Heap& heap, const Value& object, const Value& path, const Value& fall
     const size_t dot = std::min(text.find('.', from), text.size());
     const std::string_view name = text.substr(from, dot - from);
     int64_t index = 0;
-    const bool digits =
-        !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
+    const bool digits = !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
     if (digits && std::from_chars(name.data(), name.data() + name.size(), index).ec != std::errc())
       fail("attribute index out of range");
     value = one(value, digits ? Value::integer(index) : make_text(heap, name, true));

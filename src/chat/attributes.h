@@ -11,7 +11,6 @@ Value attribute(Heap& heap, const Value& object, std::string_view name);
 Value item(Heap& heap, const Value& object, const Value& key);
 // A filter's attribute argument: "a.b.0" walked part by part with item(). fallback: instead of
 // undefined, where given.
-Value walk(Heap& heap, const Value& object, const Value& path,
-           const Value& fallback = Value::absent());
+Value walk(Heap& heap, const Value& object, const Value& path, const Value& fallback = Value::absent());
 
 }  // namespace assay::chat

@@ -1,9 +1,9 @@
 // The public face of the room: assay/chat.h.
 #include "assay/chat.h"
 #include "assay/error.h"
+#include "chat/builtins/unicode.h"
 #include "chat/interpreter.h"
 #include "chat/parser.h"
-#include "chat/builtins/unicode.h"
 
 namespace assay {
 
@@ -14,8 +14,7 @@ struct ChatTemplate::State {
 ChatTemplate::ChatTemplate(std::unique_ptr<const State> state) : state_(std::move(state)) {}
 ChatTemplate::~ChatTemplate() = default;
 
-std::shared_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source,
-                                                        const TemplateLimits& limits) {
+std::shared_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source, const TemplateLimits& limits) {
   auto state = std::make_unique<State>();
   state->program = chat::parse_program(source, limits);
   return std::make_shared<const ChatTemplate>(std::move(state));
@@ -26,8 +25,7 @@ namespace {
 template <class Finish>
 auto render_with(const chat::Program& program, const TemplateInput& input, Finish&& finish) {
   for (const auto& [name, text] :
-       {std::pair<const char*, const std::string&>{"bos_token", input.bos_token},
-        {"eos_token", input.eos_token}})
+       {std::pair<const char*, const std::string&>{"bos_token", input.bos_token}, {"eos_token", input.eos_token}})
     if (!chat::valid_utf8(text))
       throw Error(Errc::bad_request, std::string("chat input: ") + name + " is not valid UTF-8");
   chat::Interpreter interpreter(program, input);
@@ -39,8 +37,7 @@ auto render_with(const chat::Program& program, const TemplateInput& input, Finis
 }  // namespace
 
 std::string ChatTemplate::render(const TemplateInput& input) const {
-  return render_with(*state_->program, input,
-                     [](const chat::TextBuilder& out) { return out.bytes(); });
+  return render_with(*state_->program, input, [](const chat::TextBuilder& out) { return out.bytes(); });
 }
 
 std::vector<TextPiece> ChatTemplate::render_pieces(const TemplateInput& input) const {

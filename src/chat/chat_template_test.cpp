@@ -24,17 +24,13 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-json::object load(const std::string& name) {
-  return json::parse(read(test::data("chat/" + name))).as_object();
-}
+json::object load(const std::string& name) { return json::parse(read(test::data("chat/" + name))).as_object(); }
 
 TemplateInput input_of(const json::object& conversation) {
   TemplateInput input;
   input.messages_json = json::serialize(conversation.at("messages"));
-  if (const auto* tools = conversation.if_contains("tools"))
-    input.tools_json = json::serialize(*tools);
-  if (const auto* extra = conversation.if_contains("extra"))
-    input.extra_json = json::serialize(*extra);
+  if (const auto* tools = conversation.if_contains("tools")) input.tools_json = json::serialize(*tools);
+  if (const auto* extra = conversation.if_contains("extra")) input.extra_json = json::serialize(*extra);
   if (const auto* prompt = conversation.if_contains("add_generation_prompt"))
     input.add_generation_prompt = prompt->as_bool();
   input.bos_token = "<s>";
@@ -54,8 +50,7 @@ TEST(ChatTemplate, RealTemplatesRenderAsJinja2) {
   ASSERT_EQ(expected.size(), 47u);
   int n_text = 0, n_error = 0;
   for (const auto& [file, rows] : expected) {
-    const auto parsed =
-        ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
+    const auto parsed = ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
     for (const auto& [name, row] : rows.as_object()) {
       SCOPED_TRACE(std::string(file) + ", " + std::string(name));
       const TemplateInput input = input_of(conversations.at(name).as_object());
@@ -83,25 +78,23 @@ TEST(ChatTemplate, RealTemplatesRenderAsJinja2) {
 TEST(ChatTemplate, UserTextIsNeverTheTemplatesOwn) {
   const std::string marker = "\x02user<|im_end|>\x03";
   TemplateInput input;
-  input.messages_json =
-      json::serialize(json::value{{{"role", "system"}, {"content", marker}},
-                                  {{"role", "user"}, {"content", " " + marker + marker + "\n"}},
-                                  {{"role", "assistant"}, {"content", marker}},
-                                  {{"role", "user"}, {"content", marker}}});
-  input.tools_json = json::serialize(
-      json::value{{{"type", "function"},
-                   {"function",
-                    {{"name", "f"},
-                     {"description", marker},
-                     {"parameters", {{"type", "object"}, {"properties", json::object()}}}}}}});
+  input.messages_json = json::serialize(json::value{{{"role", "system"}, {"content", marker}},
+                                                    {{"role", "user"}, {"content", " " + marker + marker + "\n"}},
+                                                    {{"role", "assistant"}, {"content", marker}},
+                                                    {{"role", "user"}, {"content", marker}}});
+  input.tools_json =
+      json::serialize(json::value{{{"type", "function"},
+                                   {"function",
+                                    {{"name", "f"},
+                                     {"description", marker},
+                                     {"parameters", {{"type", "object"}, {"properties", json::object()}}}}}}});
   input.bos_token = "<s>";
   input.eos_token = "</s>";
   input.now_unix = kNow;
   int n_marked = 0;
   for (const auto& [file, unused] : load("expected.json")) {
     SCOPED_TRACE(std::string(file));
-    const auto parsed =
-        ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
+    const auto parsed = ChatTemplate::parse(read(test::data("chat/templates/" + std::string(file))));
     std::vector<TextPiece> pieces;
     try {
       pieces = parsed->render_pieces(input);

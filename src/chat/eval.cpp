@@ -1,7 +1,7 @@
 // Expressions: what {{ }} computes.
 #include "chat/attributes.h"
-#include "chat/interpreter.h"
 #include "chat/builtins/numbers.h"
+#include "chat/interpreter.h"
 #include "chat/ops.h"
 #include "chat/print.h"
 
@@ -18,8 +18,7 @@ std::string Interpreter::undefined_message(const Value& value) const {
   const int64_t hint = value.as_integer();
   if (hint < 0) return "a value that is used here is undefined";
   const std::string& name = program_.strings[static_cast<size_t>(hint & (kOfAttribute - 1))];
-  return hint & kOfAttribute ? "the value has no attribute '" + name + "'"
-                             : "'" + name + "' is undefined";
+  return hint & kOfAttribute ? "the value has no attribute '" + name + "'" : "'" + name + "' is undefined";
 }
 
 Value Interpreter::pooled(int32_t id) {
@@ -32,45 +31,27 @@ Value Interpreter::eval(const Expr& expr) {
   const Nest nest(*this, 1);
   heap_.step();
   switch (expr.kind) {
-    case Expr::Kind::none:
-      return {};
-    case Expr::Kind::boolean:
-      return Value::boolean(expr.integer != 0);
-    case Expr::Kind::integer:
-      return Value::integer(expr.integer);
-    case Expr::Kind::real:
-      return Value::real(expr.real);
-    case Expr::Kind::big:
-      return Value(Kind::big, pooled(expr.id).object());
-    case Expr::Kind::string:
-      return pooled(expr.id);
-    case Expr::Kind::name:
-      return eval_name(expr);
+    case Expr::Kind::none: return {};
+    case Expr::Kind::boolean: return Value::boolean(expr.integer != 0);
+    case Expr::Kind::integer: return Value::integer(expr.integer);
+    case Expr::Kind::real: return Value::real(expr.real);
+    case Expr::Kind::big: return Value(Kind::big, pooled(expr.id).object());
+    case Expr::Kind::string: return pooled(expr.id);
+    case Expr::Kind::name: return eval_name(expr);
     case Expr::Kind::list:
-    case Expr::Kind::tuple:
-      return eval_list(expr);
-    case Expr::Kind::dict:
-      return eval_dict(expr);
-    case Expr::Kind::binary:
-      return eval_binary(expr);
-    case Expr::Kind::compare:
-      return eval_compare(expr);
-    case Expr::Kind::concat:
-      return eval_concat(expr);
+    case Expr::Kind::tuple: return eval_list(expr);
+    case Expr::Kind::dict: return eval_dict(expr);
+    case Expr::Kind::binary: return eval_binary(expr);
+    case Expr::Kind::compare: return eval_compare(expr);
+    case Expr::Kind::concat: return eval_concat(expr);
     case Expr::Kind::all:
-    case Expr::Kind::any:
-      return eval_logic(expr);
-    case Expr::Kind::negation:
-      return Value::boolean(!truthy(eval(*expr.parts[0])));
+    case Expr::Kind::any: return eval_logic(expr);
+    case Expr::Kind::negation: return Value::boolean(!truthy(eval(*expr.parts[0])));
     case Expr::Kind::minus:
-    case Expr::Kind::plus:
-      return eval_sign(expr);
-    case Expr::Kind::conditional:
-      return eval_conditional(expr);
-    case Expr::Kind::postfix:
-      return eval_steps(expr, expr.steps.size());
-    case Expr::Kind::captured:
-      return captured_;
+    case Expr::Kind::plus: return eval_sign(expr);
+    case Expr::Kind::conditional: return eval_conditional(expr);
+    case Expr::Kind::postfix: return eval_steps(expr, expr.steps.size());
+    case Expr::Kind::captured: return captured_;
   }
   return {};
 }
@@ -144,8 +125,7 @@ Value Interpreter::eval_logic(const Expr& expr) {
 Value Interpreter::eval_sign(const Expr& expr) {
   const Value value = eval(*expr.parts[0]);
   defined(value);
-  if (!value.is_number())
-    fail(std::string("bad operand type for a sign: '") + type_name(value) + "'");
+  if (!value.is_number()) fail(std::string("bad operand type for a sign: '") + type_name(value) + "'");
   if (expr.kind == Expr::Kind::minus) return negative(value);
   return value.is(Kind::boolean) ? Value::integer(value.as_integer()) : value;
 }
@@ -167,26 +147,19 @@ Value Interpreter::eval_step(const Step& step, Value value) {
     case Step::Kind::attribute: {
       defined(value);
       Value found = attribute(heap_, value, program_.strings[static_cast<size_t>(step.name)]);
-      return found.is_undefined() && found.as_integer() < 0
-                 ? Value::undefined(step.name | kOfAttribute)
-                 : found;
+      return found.is_undefined() && found.as_integer() < 0 ? Value::undefined(step.name | kOfAttribute) : found;
     }
     case Step::Kind::item: {
       const Value key = eval(*step.index[0]);
       defined(value);
       Value found = item(heap_, value, key);
-      const bool names_it = found.is_undefined() && found.as_integer() < 0 &&
-                            step.index[0]->kind == Expr::Kind::string;
+      const bool names_it = found.is_undefined() && found.as_integer() < 0 && step.index[0]->kind == Expr::Kind::string;
       return names_it ? Value::undefined(step.index[0]->id | kOfAttribute) : found;
     }
-    case Step::Kind::slice:
-      return eval_slice(step, value);
-    case Step::Kind::call:
-      return eval_call(step, value);
-    case Step::Kind::filter:
-      return eval_filter(step, value);
-    case Step::Kind::test:
-      return eval_test(step, value);
+    case Step::Kind::slice: return eval_slice(step, value);
+    case Step::Kind::call: return eval_call(step, value);
+    case Step::Kind::filter: return eval_filter(step, value);
+    case Step::Kind::test: return eval_test(step, value);
   }
   return value;
 }
@@ -208,13 +181,11 @@ void Interpreter::eval_args(const CallArgs& from, Args& to) {
   }
   if (from.double_star) {
     const Value more = eval(*from.double_star);
-    if (!more.is(Kind::dict))
-      fail(std::string("** needs a mapping, not '") + type_name(more) + "'");
+    if (!more.is(Kind::dict)) fail(std::string("** needs a mapping, not '") + type_name(more) + "'");
     for (const auto& [key, value] : more.as<Dict>().items) {
       heap_.step(static_cast<int64_t>(1 + from.named.size() / 8));
       for (const auto& [name, unused] : from.named)
-        if (key.is_string() && name == bytes_of(key))
-          fail("the keyword '" + name + "' is given twice");
+        if (key.is_string() && name == bytes_of(key)) fail("the keyword '" + name + "' is given twice");
       to.named.emplace_back(need_text(key, "a keyword").bytes, value);
     }
   }
@@ -232,8 +203,7 @@ Value Interpreter::eval_filter(const Step& step, const Value& value) {
   Args args;
   if (step.args) eval_args(*step.args, args);
   line_ = step.line;
-  if (!step.builtin)
-    fail("no filter named '" + program_.strings[static_cast<size_t>(step.name)] + "'");
+  if (!step.builtin) fail("no filter named '" + program_.strings[static_cast<size_t>(step.name)] + "'");
   bind(*step.builtin, args);
   return step.builtin->run(*this, value, args);
 }
@@ -242,8 +212,7 @@ Value Interpreter::eval_test(const Step& step, const Value& value) {
   Args args;
   if (step.args) eval_args(*step.args, args);
   line_ = step.line;
-  if (!step.builtin)
-    fail("no test named '" + program_.strings[static_cast<size_t>(step.name)] + "'");
+  if (!step.builtin) fail("no test named '" + program_.strings[static_cast<size_t>(step.name)] + "'");
   bind(*step.builtin, args);
   return Value::boolean(truthy(step.builtin->run(*this, value, args)) != step.negated);
 }
@@ -290,8 +259,7 @@ Value Interpreter::call(const Value& function, Args& args) {
       }
       return joiner.separator;
     }
-    default:
-      fail(std::string("'") + type_name(function) + "' object is not callable");
+    default: fail(std::string("'") + type_name(function) + "' object is not callable");
   }
 }
 

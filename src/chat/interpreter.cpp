@@ -20,15 +20,10 @@ constexpr int kLoopDepthWeight = 4;
 }  // namespace
 
 Interpreter::Interpreter(const Program& program, const TemplateInput& input)
-    : program_(program),
-      input_(input),
-      heap_(program.limits),
-      pooled_(program.strings.size()),
+    : program_(program), input_(input), heap_(program.limits), pooled_(program.strings.size()),
       depth_max_(program.limits.depth_max * kLevelsPerDepth) {}
 
-Ref<Scope> Interpreter::new_scope(Ref<Scope> parent) {
-  return Ref<Scope>(heap_.make<Scope>(std::move(parent)));
-}
+Ref<Scope> Interpreter::new_scope(Ref<Scope> parent) { return Ref<Scope>(heap_.make<Scope>(std::move(parent))); }
 
 void Interpreter::too_deep() const {
   fail("the template nests calls and blocks too deeply (limit depth_max = " +
@@ -53,8 +48,7 @@ void Interpreter::run(TextBuilder& out) {
 void Interpreter::define_inputs() {
   root_ = new_scope({});
   std::unordered_map<std::string_view, int32_t> ids;
-  for (size_t i = 0; i < program_.strings.size(); ++i)
-    ids.emplace(program_.strings[i], static_cast<int32_t>(i));
+  for (size_t i = 0; i < program_.strings.size(); ++i) ids.emplace(program_.strings[i], static_cast<int32_t>(i));
   const auto id_of = [&](std::string_view name) {
     const auto it = ids.find(name);
     return it == ids.end() ? -1 : it->second;
@@ -83,38 +77,22 @@ Interpreter::Flow Interpreter::exec(const Stmt& stmt) {
   heap_.step();
   line_ = stmt.line;
   switch (stmt.kind) {
-    case Stmt::Kind::text:
-      out_->add(program_.strings[static_cast<size_t>(stmt.id)], true);
-      return Flow::next;
+    case Stmt::Kind::text: out_->add(program_.strings[static_cast<size_t>(stmt.id)], true); return Flow::next;
     case Stmt::Kind::output:
       for (const ExprPtr& expr : stmt.exprs) write_text(*out_, eval(*expr));
       return Flow::next;
-    case Stmt::Kind::if_:
-      return exec_if(stmt);
-    case Stmt::Kind::for_:
-      return exec_for(stmt);
-    case Stmt::Kind::set:
-      exec_set(stmt);
-      return Flow::next;
+    case Stmt::Kind::if_: return exec_if(stmt);
+    case Stmt::Kind::for_: return exec_for(stmt);
+    case Stmt::Kind::set: exec_set(stmt); return Flow::next;
     case Stmt::Kind::set_block:
-    case Stmt::Kind::filter_block:
-      return exec_captured(stmt);
-    case Stmt::Kind::macro:
-      exec_macro(stmt);
-      return Flow::next;
-    case Stmt::Kind::call_block:
-      exec_call_block(stmt);
-      return Flow::next;
-    case Stmt::Kind::with:
-      return exec_with(stmt);
-    case Stmt::Kind::block:
-      return exec_scoped(stmt.bodies[0], root_);
-    case Stmt::Kind::generation:
-      return exec_scoped(stmt.bodies[0], scope_);
-    case Stmt::Kind::break_:
-      return Flow::break_;
-    case Stmt::Kind::continue_:
-      return Flow::continue_;
+    case Stmt::Kind::filter_block: return exec_captured(stmt);
+    case Stmt::Kind::macro: exec_macro(stmt); return Flow::next;
+    case Stmt::Kind::call_block: exec_call_block(stmt); return Flow::next;
+    case Stmt::Kind::with: return exec_with(stmt);
+    case Stmt::Kind::block: return exec_scoped(stmt.bodies[0], root_);
+    case Stmt::Kind::generation: return exec_scoped(stmt.bodies[0], scope_);
+    case Stmt::Kind::break_: return Flow::break_;
+    case Stmt::Kind::continue_: return Flow::continue_;
   }
   return Flow::next;
 }
@@ -132,9 +110,7 @@ Interpreter::Flow Interpreter::exec_scoped(const Body& body, Ref<Scope> parent) 
   return exec(body);
 }
 
-Interpreter::Flow Interpreter::exec_for(const Stmt& stmt) {
-  return exec_loop(stmt, scope_, eval(*stmt.exprs[0]), 0);
-}
+Interpreter::Flow Interpreter::exec_for(const Stmt& stmt) { return exec_loop(stmt, scope_, eval(*stmt.exprs[0]), 0); }
 
 Value Interpreter::filtered(const Value& items, const Stmt& stmt, Ref<Scope> scope) {
   ListBuilder kept(heap_);
@@ -147,20 +123,17 @@ Value Interpreter::filtered(const Value& items, const Stmt& stmt, Ref<Scope> sco
   return kept.take(Kind::list);
 }
 
-Interpreter::Flow Interpreter::exec_loop(const Stmt& stmt, Ref<Scope> scope, const Value& iterable,
-                                         int64_t depth) {
+Interpreter::Flow Interpreter::exec_loop(const Stmt& stmt, Ref<Scope> scope, const Value& iterable, int64_t depth) {
   const Nest nest(*this, kLoopDepthWeight);
   Value items = items_of(heap_, iterable);
   if (stmt.exprs[1]) items = filtered(items, stmt, scope);
-  if (!run_iterations(stmt, scope, items, depth) && stmt.bodies.size() > 1)
-    return exec_scoped(stmt.bodies[1], scope);
+  if (!run_iterations(stmt, scope, items, depth) && stmt.bodies.size() > 1) return exec_scoped(stmt.bodies[1], scope);
   return Flow::next;
 }
 
 // Whether any iteration came to its end: if none did, Jinja runs the loop's else, even after a
 // break or continue.
-bool Interpreter::run_iterations(const Stmt& stmt, const Ref<Scope>& scope, const Value& items,
-                                 int64_t depth) {
+bool Interpreter::run_iterations(const Stmt& stmt, const Ref<Scope>& scope, const Value& items, int64_t depth) {
   const Ref<Loop> loop(heap_.make<Loop>(stmt, scope, items, depth));
   const Value loop_value(Kind::loop, loop.get());
   const Swap<Ref<Scope>> inside(scope_, Ref<Scope>());
@@ -222,8 +195,8 @@ void Interpreter::assign(const Target& target, const Value& value) {
   const Value parts = items_of(heap_, value);
   const auto& items = parts.as<Seq>().items;
   if (items.size() != target.parts.size())
-    fail("cannot unpack " + std::to_string(items.size()) + " values into " +
-         std::to_string(target.parts.size()) + " names");
+    fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(target.parts.size()) +
+         " names");
   for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
 }
 
@@ -290,8 +263,7 @@ void Interpreter::bind_macro(const MacroDef& definition, Scope& scope, Args& arg
       }
     return Value::absent();
   };
-  const std::string title =
-      definition.name.empty() ? "the call block" : "macro '" + definition.name + "'";
+  const std::string title = definition.name.empty() ? "the call block" : "macro '" + definition.name + "'";
   std::vector<bool> missing(n, false);
   bool caller_found = definition.explicit_caller && args.positional.size() >= n;
   for (size_t i = 0; i < n; ++i) {
@@ -299,19 +271,16 @@ void Interpreter::bind_macro(const MacroDef& definition, Scope& scope, Args& arg
     Value value = i < args.positional.size() ? args.positional[i] : named(name);
     if (i >= args.positional.size() && name == "caller") caller_found = true;
     missing[i] = value.is_absent();
-    scope.set(definition.parameters[i],
-              missing[i] ? Value::undefined(definition.parameters[i]) : std::move(value));
+    scope.set(definition.parameters[i], missing[i] ? Value::undefined(definition.parameters[i]) : std::move(value));
   }
   if (definition.uses_caller && !caller_found) {
     Value caller = named("caller");
-    scope.set(name_caller_, caller.is_absent() || caller.is(Kind::none)
-                                ? Value::undefined(name_caller_)
-                                : std::move(caller));
+    scope.set(name_caller_,
+              caller.is_absent() || caller.is(Kind::none) ? Value::undefined(name_caller_) : std::move(caller));
   }
   if (definition.uses_kwargs) {
     DictBuilder rest(heap_);
-    for (auto& [name, value] : args.named)
-      rest.push(make_text(heap_, name, true), std::move(value));
+    for (auto& [name, value] : args.named) rest.push(make_text(heap_, name, true), std::move(value));
     scope.set(name_kwargs_, rest.take());
   } else if (!args.named.empty()) {
     fail(title + " takes no keyword argument '" + args.named.front().first + "'");

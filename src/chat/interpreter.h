@@ -20,7 +20,7 @@ class Interpreter {
   Value call(const Value& function, Args& args);
   Value apply_filter(std::string_view name, const Value& value, Args args);  // for map()
   bool apply_test(std::string_view name, const Value& value, Args args);     // for select()
-  Value walk_loop(Loop& loop, const Value& items);  // loop(items) of a recursive loop
+  Value walk_loop(Loop& loop, const Value& items);                           // loop(items) of a recursive loop
 
  private:
   enum class Flow { next, break_, continue_ };

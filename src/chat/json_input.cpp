@@ -20,8 +20,7 @@ constexpr size_t kIntegerDigitsMax = 4300;  // Python's own limit
 // alone cannot be one.
 bool is_plain_role(std::string_view text) {
   return !text.empty() && text.size() <= 32 && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
 }
 
@@ -46,8 +45,7 @@ class Builder {
   bool on_string_part(json::string_view s, size_t, json::error_code&) { return gather(s); }
   bool on_string(json::string_view s, size_t, json::error_code&) {
     gather(s);
-    const bool is_role = is_messages_ && frames_.size() == 2 && frames_.back()->is_dict &&
-                         frames_.back()->key_is_role;
+    const bool is_role = is_messages_ && frames_.size() == 2 && frames_.back()->is_dict && frames_.back()->key_is_role;
     const Value text = make_text(heap_, text_, is_role && is_plain_role(text_));
     text_.clear();
     return put(text);
@@ -67,8 +65,8 @@ class Builder {
   }
   bool on_uint64(uint64_t, json::string_view s, json::error_code&) { return big(s); }
   bool on_double(double, json::string_view s, json::error_code&) {
-    const bool whole = text_.find_first_of(".eE") == std::string::npos &&
-                       s.find_first_of(".eE") == json::string_view::npos;
+    const bool whole =
+        text_.find_first_of(".eE") == std::string::npos && s.find_first_of(".eE") == json::string_view::npos;
     if (whole) return big(s);
     gather(s);
     const double number = parse_real(text_);
@@ -140,10 +138,9 @@ Value parse_json(Heap& heap, std::string_view text, const char* what, bool is_me
   const size_t n = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && n < text.size()) ec = json::error::extra_data;
   if (ec) {
-    std::string reason =
-        ec == json::error::too_deep
-            ? "nested deeper than " + std::to_string(heap.limits().depth_max) + " (limit depth_max)"
-            : ec.message();
+    std::string reason = ec == json::error::too_deep
+                             ? "nested deeper than " + std::to_string(heap.limits().depth_max) + " (limit depth_max)"
+                             : ec.message();
     fail(std::string(what) + ": not valid JSON at byte " + std::to_string(n) + ": " + reason);
   }
   return parser.handler().take();

@@ -12,11 +12,9 @@ void syntax_error(const std::string& source, size_t offset, const std::string& w
   offset = std::min(offset, source.size());
   const std::string_view before = std::string_view(source).substr(0, offset);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const size_t line_start =
-      before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   throw Error(Errc::bad_file, "chat template, line " + std::to_string(line) + ", column " +
-                                  std::to_string(1 + count_points(before.substr(line_start))) +
-                                  ": " + what);
+                                  std::to_string(1 + count_points(before.substr(line_start))) + ": " + what);
 }
 
 std::string normalise_source(std::string_view source) {
@@ -42,14 +40,12 @@ struct Operator {
 };
 // The longer ones first.
 constexpr std::array kOperators = {
-    Operator{"//", Tok::floordiv}, Operator{"**", Tok::pow},     Operator{"==", Tok::eq},
-    Operator{"!=", Tok::ne},       Operator{">=", Tok::ge},      Operator{"<=", Tok::le},
-    Operator{"+", Tok::add},       Operator{"-", Tok::sub},      Operator{"/", Tok::div},
-    Operator{"*", Tok::mul},       Operator{"%", Tok::mod},      Operator{"~", Tok::tilde},
-    Operator{"[", Tok::lbracket},  Operator{"]", Tok::rbracket}, Operator{"(", Tok::lparen},
-    Operator{")", Tok::rparen},    Operator{"{", Tok::lbrace},   Operator{"}", Tok::rbrace},
-    Operator{">", Tok::gt},        Operator{"<", Tok::lt},       Operator{"=", Tok::assign},
-    Operator{".", Tok::dot},       Operator{":", Tok::colon},    Operator{"|", Tok::pipe},
+    Operator{"//", Tok::floordiv}, Operator{"**", Tok::pow},     Operator{"==", Tok::eq},    Operator{"!=", Tok::ne},
+    Operator{">=", Tok::ge},       Operator{"<=", Tok::le},      Operator{"+", Tok::add},    Operator{"-", Tok::sub},
+    Operator{"/", Tok::div},       Operator{"*", Tok::mul},      Operator{"%", Tok::mod},    Operator{"~", Tok::tilde},
+    Operator{"[", Tok::lbracket},  Operator{"]", Tok::rbracket}, Operator{"(", Tok::lparen}, Operator{")", Tok::rparen},
+    Operator{"{", Tok::lbrace},    Operator{"}", Tok::rbrace},   Operator{">", Tok::gt},     Operator{"<", Tok::lt},
+    Operator{"=", Tok::assign},    Operator{".", Tok::dot},      Operator{":", Tok::colon},  Operator{"|", Tok::pipe},
     Operator{",", Tok::comma},     Operator{";", Tok::semicolon}};
 
 bool is_ascii_digit(char c) noexcept { return c >= '0' && c <= '9'; }
@@ -78,9 +74,7 @@ size_t end_of_integer(std::string_view text, size_t at) {
 
 // Of a floating-point literal that begins at `at`, or 0.
 size_t end_of_real(std::string_view text, size_t at) {
-  const auto digits = [&](size_t from) {
-    return end_of_digits(text, from, [](char c) { return is_ascii_digit(c); });
-  };
+  const auto digits = [&](size_t from) { return end_of_digits(text, from, [](char c) { return is_ascii_digit(c); }); };
   const size_t whole = digits(at);
   size_t end = whole;
   if (end + 1 < text.size() && text[end] == '.' && is_ascii_digit(text[end + 1])) end = digits(end + 1);
@@ -104,18 +98,14 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void error(size_t offset, const std::string& what) const {
-    syntax_error(source_, offset, what);
-  }
+  [[noreturn]] void error(size_t offset, const std::string& what) const { syntax_error(source_, offset, what); }
 
   void push(Tok type, size_t from, size_t to) {
     for (; counted_ < from; ++counted_) line_ += text_[counted_] == '\n';
     tokens_.push_back({type, line_, text_.substr(from, to - from)});
   }
 
-  bool starts(size_t at, std::string_view what) const {
-    return text_.substr(at, what.size()) == what;
-  }
+  bool starts(size_t at, std::string_view what) const { return text_.substr(at, what.size()) == what; }
 
   size_t skip_space(size_t at) const {
     for (size_t i = at; at < text_.size() && is_space(next_point(text_, i));) at = i;
@@ -137,8 +127,7 @@ class Lexer {
     }
     const char kind = text_[tag + 1];
     size_t inner = tag + 2;
-    const char sign =
-        inner < text_.size() && (text_[inner] == '-' || text_[inner] == '+') ? text_[inner] : ' ';
+    const char sign = inner < text_.size() && (text_[inner] == '-' || text_[inner] == '+') ? text_[inner] : ' ';
     if (sign != ' ') ++inner;
     push_data(at_, strip_before(at_, tag, sign, kind != '{'));
     at_ = inner;
@@ -192,8 +181,7 @@ class Lexer {
 
   void comment(size_t tag) {
     const size_t end = text_.find("#}", at_);
-    if (end == std::string_view::npos && at_ < text_.size())
-      error(tag, "a comment without its end #}");
+    if (end == std::string_view::npos && at_ < text_.size()) error(tag, "a comment without its end #}");
     if (end == std::string_view::npos) return;
     const char last = end > at_ ? text_[end - 1] : ' ';
     after_block(end + 2, last == '-' || last == '+' ? last : ' ');
@@ -212,15 +200,13 @@ class Lexer {
     line_starting_ = text_[body - 1] == '\n';
     for (size_t at = body;; ++at) {
       at = text_.find("{%", at);
-      if (at == std::string_view::npos && body < text_.size())
-        error(tag, "a raw block without its end {% endraw %}");
+      if (at == std::string_view::npos && body < text_.size()) error(tag, "a raw block without its end {% endraw %}");
       if (at == std::string_view::npos) {
         at_ = body;
         return;
       }
       size_t inner = at + 2;
-      const char sign =
-          inner < text_.size() && (text_[inner] == '-' || text_[inner] == '+') ? text_[inner] : ' ';
+      const char sign = inner < text_.size() && (text_[inner] == '-' || text_[inner] == '+') ? text_[inner] : ' ';
       inner = skip_space(inner + (sign != ' '));
       if (!starts(inner, "endraw")) continue;
       inner = skip_space(inner + 6);
@@ -245,8 +231,7 @@ class Lexer {
         if (starts(at_ + (minus || plus), close)) {
           push(closing, at_, at_ + 2);
           const size_t end = at_ + 2 + (minus || plus);
-          if (closing == Tok::block_end || minus)
-            return after_block(end, minus ? '-' : plus ? '+' : ' ');
+          if (closing == Tok::block_end || minus) return after_block(end, minus ? '-' : plus ? '+' : ' ');
           line_starting_ = false;
           at_ = end;
           return;
@@ -287,8 +272,7 @@ class Lexer {
     if (c == '{') brackets.push_back('}');
     if (c != ')' && c != ']' && c != '}') return;
     if (brackets.empty()) error(at_, std::string("unexpected '") + c + "'");
-    if (brackets.back() != c)
-      error(at_, std::string("unexpected '") + c + "', expected '" + brackets.back() + "'");
+    if (brackets.back() != c) error(at_, std::string("unexpected '") + c + "', expected '" + brackets.back() + "'");
     brackets.pop_back();
   }
 
@@ -339,8 +323,7 @@ std::string unescape(const Token& token, const std::string& source) {
       else
         error("an escape in a string needs " + std::to_string(n) + " hexadecimal digits");
     }
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-      error("an escape in a string names no character");
+    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) error("an escape in a string names no character");
     append_point(out, value);
   };
   for (size_t i = 0; i < text.size(); ++i) {
@@ -350,34 +333,17 @@ std::string unescape(const Token& token, const std::string& source) {
     }
     const char c = text[++i];  // the lexer lets no string end in a backslash
     switch (c) {
-      case '\n':
-        break;
+      case '\n': break;
       case '\\':
       case '\'':
-      case '"':
-        out.push_back(c);
-        break;
-      case 'n':
-        out.push_back('\n');
-        break;
-      case 't':
-        out.push_back('\t');
-        break;
-      case 'r':
-        out.push_back('\r');
-        break;
-      case 'a':
-        out.push_back('\a');
-        break;
-      case 'b':
-        out.push_back('\b');
-        break;
-      case 'f':
-        out.push_back('\f');
-        break;
-      case 'v':
-        out.push_back('\v');
-        break;
+      case '"': out.push_back(c); break;
+      case 'n': out.push_back('\n'); break;
+      case 't': out.push_back('\t'); break;
+      case 'r': out.push_back('\r'); break;
+      case 'a': out.push_back('\a'); break;
+      case 'b': out.push_back('\b'); break;
+      case 'f': out.push_back('\f'); break;
+      case 'v': out.push_back('\v'); break;
       case 'x':
         hex(i + 1, 2);
         i += 2;
@@ -390,9 +356,7 @@ std::string unescape(const Token& token, const std::string& source) {
         hex(i + 1, 8);
         i += 8;
         break;
-      case 'N':
-        error("\\N{...} in a string is not supported");
-        break;
+      case 'N': error("\\N{...} in a string is not supported"); break;
       default:
         if (c < '0' || c > '7') {
           out.push_back('\\');
@@ -412,28 +376,17 @@ std::string unescape(const Token& token, const std::string& source) {
 
 const char* spelling(Tok type) noexcept {
   switch (type) {
-    case Tok::data:
-      return "template text";
-    case Tok::variable_begin:
-      return "{{";
-    case Tok::variable_end:
-      return "}}";
-    case Tok::block_begin:
-      return "{%";
-    case Tok::block_end:
-      return "%}";
-    case Tok::name:
-      return "name";
-    case Tok::string:
-      return "string";
-    case Tok::integer:
-      return "integer";
-    case Tok::real:
-      return "float";
-    case Tok::end:
-      return "end of template";
-    default:
-      break;
+    case Tok::data: return "template text";
+    case Tok::variable_begin: return "{{";
+    case Tok::variable_end: return "}}";
+    case Tok::block_begin: return "{%";
+    case Tok::block_end: return "%}";
+    case Tok::name: return "name";
+    case Tok::string: return "string";
+    case Tok::integer: return "integer";
+    case Tok::real: return "float";
+    case Tok::end: return "end of template";
+    default: break;
   }
   for (const Operator& op : kOperators)
     if (op.type == type) return op.text.data();

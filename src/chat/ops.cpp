@@ -11,8 +11,7 @@ namespace assay::chat {
 namespace {
 
 [[noreturn]] void no_operator(const char* op, const Value& a, const Value& b) {
-  fail(std::string("unsupported operand types for ") + op + ": '" + type_name(a) + "' and '" +
-       type_name(b) + "'");
+  fail(std::string("unsupported operand types for ") + op + ": '" + type_name(a) + "' and '" + type_name(b) + "'");
 }
 
 const char* spelling(Op op) noexcept {
@@ -21,9 +20,7 @@ const char* spelling(Op op) noexcept {
   return kSpellings[static_cast<size_t>(op)];
 }
 
-bool is_nan(const Value& value) noexcept {
-  return value.is(Kind::real) && value.as_real() != value.as_real();
-}
+bool is_nan(const Value& value) noexcept { return value.is(Kind::real) && value.as_real() != value.as_real(); }
 
 bool same_items(const std::vector<Value>& a, const std::vector<Value>& b, int depth) {
   if (a.size() != b.size()) return false;
@@ -52,25 +49,17 @@ bool truthy(const Value& value) noexcept {
   switch (value.kind()) {
     case Kind::absent:
     case Kind::undefined:
-    case Kind::none:
-      return false;
+    case Kind::none: return false;
     case Kind::boolean:
-    case Kind::integer:
-      return value.as_integer() != 0;
-    case Kind::real:
-      return value.as_real() != 0;
-    case Kind::string:
-      return !bytes_of(value).empty();
+    case Kind::integer: return value.as_integer() != 0;
+    case Kind::real: return value.as_real() != 0;
+    case Kind::string: return !bytes_of(value).empty();
     case Kind::list:
     case Kind::tuple:
-    case Kind::view:
-      return !value.as<Seq>().items.empty();
-    case Kind::dict:
-      return !value.as<Dict>().items.empty();
-    case Kind::range:
-      return value.as<Range>().length != 0;
-    default:
-      return true;
+    case Kind::view: return !value.as<Seq>().items.empty();
+    case Kind::dict: return !value.as<Dict>().items.empty();
+    case Kind::range: return value.as<Range>().length != 0;
+    default: return true;
   }
 }
 
@@ -80,14 +69,10 @@ bool equal(const Value& a, const Value& b, int depth) {
   switch (a.kind()) {
     case Kind::absent:
     case Kind::undefined:
-    case Kind::none:
-      return true;
+    case Kind::none: return true;
     case Kind::big:
-    case Kind::string:
-      a.object()->heap.work(bytes_of(a).size());
-      return bytes_of(a) == bytes_of(b);
-    case Kind::range:
-      return same_ranges(a.as<Range>(), b.as<Range>());
+    case Kind::string: a.object()->heap.work(bytes_of(a).size()); return bytes_of(a) == bytes_of(b);
+    case Kind::range: return same_ranges(a.as<Range>(), b.as<Range>());
     case Kind::list:
     case Kind::tuple:
     case Kind::view:
@@ -100,8 +85,7 @@ bool equal(const Value& a, const Value& b, int depth) {
       check_depth(depth);
       a.object()->heap.step();
       return same_dicts(a.as<Dict>(), b.as<Dict>(), depth);
-    default:
-      return a.object() == b.object();
+    default: return a.object() == b.object();
   }
 }
 
@@ -122,28 +106,21 @@ bool less(const Value& a, const Value& b, int depth) {
       return x.size() < y.size();
     }
   }
-  fail(std::string("'<' is not supported between '") + type_name(a) + "' and '" + type_name(b) +
-       "'");
+  fail(std::string("'<' is not supported between '") + type_name(a) + "' and '" + type_name(b) + "'");
 }
 
 bool compare(Op op, const Value& a, const Value& b) {
   switch (op) {
-    case Op::eq:
-      return equal(a, b);
-    case Op::ne:
-      return !equal(a, b);
-    case Op::lt:
-      return less(a, b);
-    case Op::gt:
-      return less(b, a);
+    case Op::eq: return equal(a, b);
+    case Op::ne: return !equal(a, b);
+    case Op::lt: return less(a, b);
+    case Op::gt: return less(b, a);
     case Op::le:
     case Op::ge:
       if (is_nan(a) || is_nan(b)) return a.is_number() && b.is_number() ? false : less(a, b);
       return op == Op::le ? !less(b, a) : !less(a, b);
-    case Op::in:
-      return contains(a, b);
-    default:
-      return !contains(a, b);
+    case Op::in: return contains(a, b);
+    default: return !contains(a, b);
   }
 }
 
@@ -151,21 +128,17 @@ bool contains(const Value& item, const Value& where) {
   switch (where.kind()) {
     case Kind::string: {
       if (!item.is_string())
-        fail(std::string("'in <string>' needs a string on its left, not '") + type_name(item) +
-             "'");
+        fail(std::string("'in <string>' needs a string on its left, not '") + type_name(item) + "'");
       where.object()->heap.work(bytes_of(where).size() + bytes_of(item).size());
       return chat::find(bytes_of(where), bytes_of(item)) != kNotFound;
     }
     case Kind::dict:
       if (!hashable(item)) fail(std::string("unhashable type: '") + type_name(item) + "'");
       return find_key(where.as<Dict>(), item) != nullptr;
-    case Kind::undefined:
-      return false;
-    default:
-      break;
+    case Kind::undefined: return false;
+    default: break;
   }
-  if (!iterable(where))
-    fail(std::string("'") + type_name(where) + "' cannot be searched with 'in'");
+  if (!iterable(where)) fail(std::string("'") + type_name(where) + "' cannot be searched with 'in'");
   Heap& heap = where.object()->heap;
   const Value items = items_of(heap, where);
   for (const Value& candidate : items.as<Seq>().items) {
@@ -214,13 +187,10 @@ Value binary(Heap& heap, Op op, const Value& a, const Value& b) {
   if (op == Op::mul) {
     const Value& sequence = a.is_integral() ? b : a;
     const Value& count = a.is_integral() ? a : b;
-    if (count.is_integral() && sequence.is_string())
-      return repeat(text_of(sequence), count.as_integer());
-    if (count.is_integral() && sequence.is_sequence())
-      return repeat_items(sequence, count.as_integer());
+    if (count.is_integral() && sequence.is_string()) return repeat(text_of(sequence), count.as_integer());
+    if (count.is_integral() && sequence.is_sequence()) return repeat_items(sequence, count.as_integer());
   }
-  if (a.is(Kind::big) || b.is(Kind::big))
-    fail("arithmetic with an integer beyond 64 bits is not supported");
+  if (a.is(Kind::big) || b.is(Kind::big)) fail("arithmetic with an integer beyond 64 bits is not supported");
   no_operator(spelling(op), a, b);
 }
 
@@ -234,10 +204,8 @@ bool iterable(const Value& value) noexcept {
     case Kind::range:
     case Kind::iterator:
     case Kind::view:
-    case Kind::loop:
-      return true;
-    default:
-      return false;
+    case Kind::loop: return true;
+    default: return false;
   }
 }
 
@@ -245,15 +213,13 @@ Value items_of(Heap& heap, const Value& value) {
   if (value.is_sequence() || value.is(Kind::view)) return value;
   ListBuilder items(heap);
   switch (value.kind()) {
-    case Kind::undefined:
-      break;
+    case Kind::undefined: break;
     case Kind::string: {
       const Str& text = text_of(value);
       heap.step(static_cast<int64_t>(text.bytes.size() / 16));
       for (size_t i = 0; i < text.bytes.size();) {
         const Value one = character(text, i);
-        items.push(text_of(one).markup ? plain(text_of(one))
-                                       : one);  // walking a Markup gives plain strings
+        items.push(text_of(one).markup ? plain(text_of(one)) : one);  // walking a Markup gives plain strings
       }
       break;
     }
@@ -267,12 +233,10 @@ Value items_of(Heap& heap, const Value& value) {
     }
     case Kind::iterator: {
       Seq& source = value.as<Seq>();
-      for (; source.next_item < source.items.size(); ++source.next_item)
-        items.push(source.items[source.next_item]);
+      for (; source.next_item < source.items.size(); ++source.next_item) items.push(source.items[source.next_item]);
       break;
     }
-    default:
-      fail(std::string("'") + type_name(value) + "' object is not iterable");
+    default: fail(std::string("'") + type_name(value) + "' object is not iterable");
   }
   heap.step(static_cast<int64_t>(items.items.size() / 8));
   return items.take(Kind::list);
@@ -282,20 +246,14 @@ bool sized(const Value& value) noexcept { return iterable(value) && !value.is(Ki
 
 int64_t size_of(const Value& value) {
   switch (value.kind()) {
-    case Kind::undefined:
-      return 0;
-    case Kind::string:
-      return length(text_of(value));
+    case Kind::undefined: return 0;
+    case Kind::string: return length(text_of(value));
     case Kind::list:
     case Kind::tuple:
-    case Kind::view:
-      return static_cast<int64_t>(value.as<Seq>().items.size());
-    case Kind::dict:
-      return static_cast<int64_t>(value.as<Dict>().items.size());
-    case Kind::range:
-      return value.as<Range>().length;
-    default:
-      fail(std::string("object of type '") + type_name(value) + "' has no len()");
+    case Kind::view: return static_cast<int64_t>(value.as<Seq>().items.size());
+    case Kind::dict: return static_cast<int64_t>(value.as<Dict>().items.size());
+    case Kind::range: return value.as<Range>().length;
+    default: fail(std::string("object of type '") + type_name(value) + "' has no len()");
   }
 }
 
@@ -363,8 +321,7 @@ Value slice_text(const Str& text, const Cut& c) {
 
 }  // namespace
 
-Value slice(Heap& heap, const Value& value, const Value& start, const Value& stop,
-            const Value& step) {
+Value slice(Heap& heap, const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (value.is_string()) {
     const Str& text = text_of(value);
     return slice_text(text, cut(length(text), start, stop, step));
@@ -376,8 +333,7 @@ Value slice(Heap& heap, const Value& value, const Value& start, const Value& sto
     const Value result(Kind::range, out);
     const auto wrapped = [](int64_t a, int64_t b,
                             int64_t factor) {  // bounds that no item reaches may leave 64 bits
-      return static_cast<int64_t>(static_cast<uint64_t>(a) +
-                                  static_cast<uint64_t>(b) * static_cast<uint64_t>(factor));
+      return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b) * static_cast<uint64_t>(factor));
     };
     out->start = wrapped(range.start, c.start, range.step);
     out->step = wrapped(0, range.step, c.step);
@@ -403,14 +359,12 @@ Value bound(Heap& heap, const Builtin* builtin, const Value& self) {
 }
 
 int64_t need_integer(const Value& value, const char* what) {
-  if (!value.is_integral())
-    fail(std::string(what) + " must be an integer, not '" + type_name(value) + "'");
+  if (!value.is_integral()) fail(std::string(what) + " must be an integer, not '" + type_name(value) + "'");
   return value.as_integer();
 }
 
 void check_depth(int depth) {
-  if (depth > kValueDepthMax)
-    fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
+  if (depth > kValueDepthMax) fail("a value is nested deeper than " + std::to_string(kValueDepthMax));
 }
 
 const Str* optional_text(const Value& value, const char* what) {
@@ -418,8 +372,7 @@ const Str* optional_text(const Value& value, const char* what) {
 }
 
 const Str& need_text(const Value& value, const char* what) {
-  if (!value.is_string())
-    fail(std::string(what) + " must be a string, not '" + type_name(value) + "'");
+  if (!value.is_string()) fail(std::string(what) + " must be a string, not '" + type_name(value) + "'");
   return text_of(value);
 }
 

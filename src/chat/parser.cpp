@@ -4,16 +4,15 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "chat/parser_state.h"
 #include "chat/builtins/unicode.h"
+#include "chat/parser_state.h"
 
 namespace assay::chat {
 
-std::shared_ptr<const Program> parse_program(std::string_view source,
-                                             const TemplateLimits& limits) {
+std::shared_ptr<const Program> parse_program(std::string_view source, const TemplateLimits& limits) {
   if (source.size() > kTemplateBytesMax)
-    throw Error(Errc::bad_file, "chat template: " + std::to_string(source.size()) +
-                                    " bytes, the limit is " + std::to_string(kTemplateBytesMax));
+    throw Error(Errc::bad_file, "chat template: " + std::to_string(source.size()) + " bytes, the limit is " +
+                                    std::to_string(kTemplateBytesMax));
   if (!valid_utf8(source)) throw Error(Errc::bad_file, "chat template: not valid UTF-8");
   const std::string text = normalise_source(source);
   return Parser(text, limits).run();
@@ -62,8 +61,7 @@ Body Parser::body(std::initializer_list<std::string_view> ends) {
     switch (now().type) {
       case Tok::end:
         if (ends.size() == 0) return out;
-        error("the template ends inside a block; expected '" + std::string(*(ends.end() - 1)) +
-              "'");
+        error("the template ends inside a block; expected '" + std::string(*(ends.end() - 1)) + "'");
       case Tok::data: {
         StmtPtr text = make_stmt(Stmt::Kind::text);
         text->id = intern(take().text);
@@ -132,11 +130,9 @@ void Parser::statement(Body& out) {
       output->exprs.push_back(expression());
     }
     out.push_back(std::move(output));
-  } else if (name == "include" || name == "import" || name == "from" || name == "extends" ||
-             name == "autoescape") {
-    throw Error(Errc::unsupported, "chat template, line " + std::to_string(tag.line) +
-                                       ": the tag '" + std::string(name) +
-                                       "' is not supported: a chat template stands alone");
+  } else if (name == "include" || name == "import" || name == "from" || name == "extends" || name == "autoescape") {
+    throw Error(Errc::unsupported, "chat template, line " + std::to_string(tag.line) + ": the tag '" +
+                                       std::string(name) + "' is not supported: a chat template stands alone");
   } else {
     error(tag, "unknown tag '" + std::string(name) + "'");
   }
@@ -153,9 +149,8 @@ StmtPtr Parser::parse_if() {
     if (end.text == "else") stmt->bodies.push_back(block_body_and_end("endif"));
     break;
   }
-  const auto reachable =
-      std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(unknown_before), unknown_.end(),
-                     [this](const Unknown& unknown) { return unknown.frame == frame_; });
+  const auto reachable = std::remove_if(unknown_.begin() + static_cast<std::ptrdiff_t>(unknown_before), unknown_.end(),
+                                        [this](const Unknown& unknown) { return unknown.frame == frame_; });
   unknown_.erase(reachable, unknown_.end());
   return stmt;
 }
@@ -292,8 +287,7 @@ StmtPtr Parser::parse_call_block() {
   const Token start = now();
   stmt->exprs.push_back(expression());
   const Expr& call = *stmt->exprs.front();
-  if (call.kind != Expr::Kind::postfix || call.steps.back().kind != Step::Kind::call)
-    error(start, "expected a call");
+  if (call.kind != Expr::Kind::postfix || call.steps.back().kind != Step::Kind::call) error(start, "expected a call");
   macro_body(*stmt->macro, "endcall");
   return stmt;
 }
@@ -330,8 +324,7 @@ StmtPtr Parser::parse_scoped(Stmt::Kind kind, std::string_view end) {
 }
 
 StmtPtr Parser::parse_jump(Stmt::Kind kind) {
-  if (loops_ == 0)
-    error(tokens_[at_ - 1], "'" + std::string(tokens_[at_ - 1].text) + "' outside of a loop");
+  if (loops_ == 0) error(tokens_[at_ - 1], "'" + std::string(tokens_[at_ - 1].text) + "' outside of a loop");
   return make_stmt(kind);
 }
 

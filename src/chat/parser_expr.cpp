@@ -32,9 +32,7 @@ ExprPtr Parser::wrap(Expr::Kind kind, ExprPtr first) const {
   return expr;
 }
 
-ExprPtr Parser::expression(bool with_conditional) {
-  return with_conditional ? conditional() : either();
-}
+ExprPtr Parser::expression(bool with_conditional) { return with_conditional ? conditional() : either(); }
 
 ExprPtr Parser::conditional() {
   const Nest nest(*this);
@@ -200,19 +198,15 @@ ExprPtr Parser::primary() {
       return value;
     }
     case Tok::integer:
-    case Tok::real:
-      return number();
+    case Tok::real: return number();
     case Tok::lparen:
       take();
       value = tuple(true, true);
       expect(Tok::rparen);
       return value;
-    case Tok::lbracket:
-      return list();
-    case Tok::lbrace:
-      return dict();
-    default:
-      error("unexpected " + describe(now()));
+    case Tok::lbracket: return list();
+    case Tok::lbrace: return dict();
+    default: error("unexpected " + describe(now()));
   }
 }
 
@@ -249,9 +243,7 @@ ExprPtr Parser::number() {
   return value;
 }
 
-bool Parser::at_tuple_end() const {
-  return is(Tok::variable_end) || is(Tok::block_end) || is(Tok::rparen);
-}
+bool Parser::at_tuple_end() const { return is(Tok::variable_end) || is(Tok::block_end) || is(Tok::rparen); }
 
 ExprPtr Parser::tuple(bool with_conditional, bool parentheses) {
   ExprPtr whole = make(Expr::Kind::tuple);
@@ -359,9 +351,8 @@ void Parser::subscript(std::vector<Step>& steps) {
   step.kind = Step::Kind::item;
   subscribed(step);
   if (is(Tok::comma) || is(Tok::rbracket)) {
-    ExprPtr several = is(Tok::comma) && step.kind == Step::Kind::item
-                          ? wrap(Expr::Kind::tuple, std::move(step.index[0]))
-                          : nullptr;
+    ExprPtr several =
+        is(Tok::comma) && step.kind == Step::Kind::item ? wrap(Expr::Kind::tuple, std::move(step.index[0])) : nullptr;
     while (several && skip(Tok::comma)) {
       if (is(Tok::rbracket)) error("expected an index behind the comma");
       several->parts.push_back(expression());
@@ -399,8 +390,8 @@ void Parser::filter(std::vector<Step>& steps) {
   step.name = intern(name);
   step.builtin = find_filter(name);
   if (!step.builtin)
-    unknown_.push_back({static_cast<size_t>(token.text.data() - source_.data()), frame_,
-                        "no filter named '" + name + "'"});
+    unknown_.push_back(
+        {static_cast<size_t>(token.text.data() - source_.data()), frame_, "no filter named '" + name + "'"});
   if (is(Tok::lparen)) step.args = call_args();
   steps.push_back(std::move(step));
 }
@@ -414,13 +405,12 @@ void Parser::test(std::vector<Step>& steps) {
   step.name = intern(name);
   step.builtin = find_test(name);
   if (!step.builtin)
-    unknown_.push_back({static_cast<size_t>(token.text.data() - source_.data()), frame_,
-                        "no test named '" + name + "'"});
+    unknown_.push_back(
+        {static_cast<size_t>(token.text.data() - source_.data()), frame_, "no test named '" + name + "'"});
   if (is(Tok::lparen)) {
     step.args = call_args();
-  } else if ((is(Tok::name) && !is_name("else") && !is_name("or") && !is_name("and")) ||
-             is(Tok::string) || is(Tok::integer) || is(Tok::real) || is(Tok::lbracket) ||
-             is(Tok::lbrace)) {
+  } else if ((is(Tok::name) && !is_name("else") && !is_name("or") && !is_name("and")) || is(Tok::string) ||
+             is(Tok::integer) || is(Tok::real) || is(Tok::lbracket) || is(Tok::lbrace)) {
     if (is_name("is")) error("tests cannot be chained with 'is'");
     const Nest nest(*this);
     step.args = std::make_unique<CallArgs>();
@@ -451,8 +441,7 @@ std::unique_ptr<CallArgs> Parser::call_args() {
       ensure(!args->double_star);
       const Token name = take();
       take();
-      if (!names.insert(name.text).second)
-        error(name, "the keyword '" + std::string(name.text) + "' is given twice");
+      if (!names.insert(name.text).second) error(name, "the keyword '" + std::string(name.text) + "' is given twice");
       args->named.emplace_back(std::string(name.text), expression());
     } else {
       ensure(!args->star && !args->double_star && args->named.empty());

@@ -25,8 +25,7 @@ class Parser {
     explicit Nest(Parser& parser) : parser_(parser) {
       if (++parser_.depth_ > parser_.limits_.depth_max) {
         --parser_.depth_;
-        parser_.error("nested deeper than " + std::to_string(parser_.limits_.depth_max) +
-                      " (limit depth_max)");
+        parser_.error("nested deeper than " + std::to_string(parser_.limits_.depth_max) + " (limit depth_max)");
       }
     }
     ~Nest() { --parser_.depth_; }

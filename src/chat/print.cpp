@@ -5,9 +5,9 @@
 
 #include "chat/builtins/builtins.h"
 #include "chat/builtins/numbers.h"
+#include "chat/builtins/sort.h"
 #include "chat/ops.h"
 #include "chat/scope.h"
-#include "chat/builtins/sort.h"
 
 namespace assay::chat {
 
@@ -22,8 +22,7 @@ std::string hex(char32_t c, int width) {
 void write_text_repr(TextBuilder& out, const Str& text) {
   const std::string& bytes = text.bytes;
   if (text.markup) out.add("Markup(", false);
-  const bool double_quotes =
-      bytes.find('\'') != std::string::npos && bytes.find('"') == std::string::npos;
+  const bool double_quotes = bytes.find('\'') != std::string::npos && bytes.find('"') == std::string::npos;
   const char quote = double_quotes ? '"' : '\'';
   out.add(std::string_view(&quote, 1), false);
   size_t plain = 0;
@@ -89,9 +88,7 @@ void write_opaque(TextBuilder& out, const Value& value) {
     out.add(name.empty() ? "<Macro anonymous>" : "<Macro '" + name + "'>", true);
   } else if (value.is(Kind::loop)) {
     const Loop& loop = value.as<Loop>();
-    out.add("<LoopContext " + std::to_string(loop.index0 + 1) + "/" +
-                std::to_string(loop.length()) + ">",
-            true);
+    out.add("<LoopContext " + std::to_string(loop.index0 + 1) + "/" + std::to_string(loop.length()) + ">", true);
   } else {
     out.add(std::string("<") + type_name(value) + " object>", true);
   }
@@ -103,20 +100,13 @@ void write_repr(TextBuilder& out, const Value& value, int depth) {
   check_depth(depth);
   switch (value.kind()) {
     case Kind::absent:
-    case Kind::undefined:
-      return out.add("Undefined", true);
-    case Kind::none:
-      return out.add("None", true);
-    case Kind::boolean:
-      return out.add(value.as_integer() ? "True" : "False", true);
-    case Kind::integer:
-      return out.add(std::to_string(value.as_integer()), true);
-    case Kind::big:
-      return out.add(value);
-    case Kind::real:
-      return out.add(real_text(value.as_real()), true);
-    case Kind::string:
-      return write_text_repr(out, text_of(value));
+    case Kind::undefined: return out.add("Undefined", true);
+    case Kind::none: return out.add("None", true);
+    case Kind::boolean: return out.add(value.as_integer() ? "True" : "False", true);
+    case Kind::integer: return out.add(std::to_string(value.as_integer()), true);
+    case Kind::big: return out.add(value);
+    case Kind::real: return out.add(real_text(value.as_real()), true);
+    case Kind::string: return write_text_repr(out, text_of(value));
     case Kind::list:
       out.add("[", false);
       write_items(out, value.as<Seq>().items, depth);
@@ -125,10 +115,8 @@ void write_repr(TextBuilder& out, const Value& value, int depth) {
       out.add("(", false);
       write_items(out, value.as<Seq>().items, depth);
       return out.add(value.as<Seq>().items.size() == 1 ? ",)" : ")", false);
-    case Kind::dict:
-      return write_dict(out, value.as<Dict>(), depth);
-    case Kind::range:
-      return write_range(out, value.as<Range>());
+    case Kind::dict: return write_dict(out, value.as<Dict>(), depth);
+    case Kind::range: return write_range(out, value.as<Range>());
     case Kind::view:
       out.add(std::string(value.as<Seq>().label) + "([", false);
       write_items(out, value.as<Seq>().items, depth);
@@ -143,8 +131,7 @@ void write_repr(TextBuilder& out, const Value& value, int depth) {
       }
       return out.add("}>", false);
     }
-    default:
-      write_opaque(out, value);
+    default: write_opaque(out, value);
   }
 }
 
@@ -161,9 +148,7 @@ Value to_text(Heap& heap, const Value& value) {
   return out.take();
 }
 
-Value soft_text(Heap& heap, const Value& value) {
-  return value.is_string() ? value : to_text(heap, value);
-}
+Value soft_text(Heap& heap, const Value& value) { return value.is_string() ? value : to_text(heap, value); }
 
 namespace {
 
@@ -175,25 +160,16 @@ class JsonWriter {
     check_depth(depth);
     out_.heap().step();
     switch (value.kind()) {
-      case Kind::none:
-        return out_.add("null", false);
-      case Kind::boolean:
-        return out_.add(value.as_integer() ? "true" : "false", false);
-      case Kind::integer:
-        return out_.add(std::to_string(value.as_integer()), false);
-      case Kind::big:
-        return out_.add(bytes_of(value), false);
-      case Kind::real:
-        return out_.add(real(value.as_real()), false);
-      case Kind::string:
-        return string(text_of(value));
+      case Kind::none: return out_.add("null", false);
+      case Kind::boolean: return out_.add(value.as_integer() ? "true" : "false", false);
+      case Kind::integer: return out_.add(std::to_string(value.as_integer()), false);
+      case Kind::big: return out_.add(bytes_of(value), false);
+      case Kind::real: return out_.add(real(value.as_real()), false);
+      case Kind::string: return string(text_of(value));
       case Kind::list:
-      case Kind::tuple:
-        return list(value.as<Seq>().items, depth);
-      case Kind::dict:
-        return dict(value.as<Dict>(), depth);
-      default:
-        fail(std::string("object of type ") + type_name(value) + " is not JSON serializable");
+      case Kind::tuple: return list(value.as<Seq>().items, depth);
+      case Kind::dict: return dict(value.as<Dict>(), depth);
+      default: fail(std::string("object of type ") + type_name(value) + " is not JSON serializable");
     }
   }
 
@@ -227,21 +203,13 @@ class JsonWriter {
 
   void key(const Value& key) {
     switch (key.kind()) {
-      case Kind::string:
-        return string(text_of(key));
-      case Kind::none:
-        return out_.add("\"null\"", false);
-      case Kind::boolean:
-        return out_.add(key.as_integer() ? "\"true\"" : "\"false\"", false);
-      case Kind::integer:
-        return out_.add("\"" + std::to_string(key.as_integer()) + "\"", false);
-      case Kind::real:
-        return out_.add("\"" + real(key.as_real()) + "\"", false);
-      case Kind::big:
-        return out_.add("\"" + bytes_of(key) + "\"", false);
-      default:
-        fail(std::string("keys of JSON objects must be str, int, float, bool or None, not ") +
-             type_name(key));
+      case Kind::string: return string(text_of(key));
+      case Kind::none: return out_.add("\"null\"", false);
+      case Kind::boolean: return out_.add(key.as_integer() ? "\"true\"" : "\"false\"", false);
+      case Kind::integer: return out_.add("\"" + std::to_string(key.as_integer()) + "\"", false);
+      case Kind::real: return out_.add("\"" + real(key.as_real()) + "\"", false);
+      case Kind::big: return out_.add("\"" + bytes_of(key) + "\"", false);
+      default: fail(std::string("keys of JSON objects must be str, int, float, bool or None, not ") + type_name(key));
     }
   }
 
@@ -250,9 +218,7 @@ class JsonWriter {
     std::vector<size_t> order(dict.items.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (style_.sort_keys)
-      merge_sort(order, [&](size_t a, size_t b) {
-        return less(dict.items[a].first, dict.items[b].first);
-      });
+      merge_sort(order, [&](size_t a, size_t b) { return less(dict.items[a].first, dict.items[b].first); });
     out_.add("{", false);
     bool first = true;
     for (const size_t i : order) {
@@ -285,22 +251,14 @@ class JsonWriter {
 
   static std::string escape_of(char32_t c) {
     switch (c) {
-      case '"':
-        return "\\\"";
-      case '\\':
-        return "\\\\";
-      case '\n':
-        return "\\n";
-      case '\r':
-        return "\\r";
-      case '\t':
-        return "\\t";
-      case '\b':
-        return "\\b";
-      case '\f':
-        return "\\f";
-      default:
-        break;
+      case '"': return "\\\"";
+      case '\\': return "\\\\";
+      case '\n': return "\\n";
+      case '\r': return "\\r";
+      case '\t': return "\\t";
+      case '\b': return "\\b";
+      case '\f': return "\\f";
+      default: break;
     }
     if (c < 0x10000) return "\\u" + hex(c, 4);
     c -= 0x10000;

@@ -45,11 +45,7 @@ struct Macro final : Object {
 
 struct Loop final : Object {
   Loop(Heap& owner, const Stmt& statement, Ref<Scope> where, Value all, int64_t depth_of_recursion)
-      : Object(owner),
-        stmt(&statement),
-        scope(std::move(where)),
-        items(std::move(all)),
-        depth0(depth_of_recursion) {}
+      : Object(owner), stmt(&statement), scope(std::move(where)), items(std::move(all)), depth0(depth_of_recursion) {}
   void clear() noexcept override {
     scope = Ref<Scope>();
     items = last_changed = Value();

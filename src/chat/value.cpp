@@ -56,20 +56,17 @@ Value Heap::character(char c, bool own) {
 }
 
 void Heap::over_steps() const {
-  fail("the template takes more than " + std::to_string(limits_.steps_max) +
-       " steps (limit steps_max)");
+  fail("the template takes more than " + std::to_string(limits_.steps_max) + " steps (limit steps_max)");
 }
 
 void Heap::over_bytes(int64_t bytes) const {
-  fail("the template's values need " + std::to_string(bytes) + " bytes more than the " +
-       std::to_string(live_bytes_) + " they hold, beyond the limit of " +
-       std::to_string(limits_.value_bytes_max) + " (value_bytes_max)");
+  fail("the template's values need " + std::to_string(bytes) + " bytes more than the " + std::to_string(live_bytes_) +
+       " they hold, beyond the limit of " + std::to_string(limits_.value_bytes_max) + " (value_bytes_max)");
 }
 
 bool Str::own_at(size_t offset) const noexcept {
   if (runs.empty()) return own;
-  const auto run = std::upper_bound(runs.begin(), runs.end(), offset,
-                                    [](size_t o, const Run& r) { return o < r.end; });
+  const auto run = std::upper_bound(runs.begin(), runs.end(), offset, [](size_t o, const Run& r) { return o < r.end; });
   return run == runs.end() ? runs.back().own : run->own;
 }
 
@@ -82,8 +79,7 @@ void TextBuilder::account(size_t n) {
   heap_.work(n);
   if (bytes_max_ >= 0) {
     if (static_cast<int64_t>(bytes_.size() + n) > bytes_max_)
-      fail("the prompt text is longer than " + std::to_string(bytes_max_) +
-           " bytes (limit output_bytes_max)");
+      fail("the prompt text is longer than " + std::to_string(bytes_max_) + " bytes (limit output_bytes_max)");
     return;
   }
   heap_.charge(static_cast<int64_t>(n));
@@ -105,8 +101,8 @@ void TextBuilder::add(std::string_view text, bool own) {
 void TextBuilder::add(const Str& text, size_t from, size_t to) {
   const std::string_view bytes = text.bytes;
   if (text.runs.empty()) return add(bytes.substr(from, to - from), text.own);
-  auto run = std::upper_bound(text.runs.begin(), text.runs.end(), from,
-                              [](size_t o, const Run& r) { return o < r.end; });
+  auto run =
+      std::upper_bound(text.runs.begin(), text.runs.end(), from, [](size_t o, const Run& r) { return o < r.end; });
   for (; from < to && run != text.runs.end(); ++run) {
     const size_t end = std::min(run->end, to);
     add(bytes.substr(from, end - from), run->own);
@@ -131,8 +127,7 @@ Value TextBuilder::take(bool markup) {
   Str* text = heap_.make<Str>();
   Value value(Kind::string, text);
   heap_.refund(std::exchange(charged_bytes_, 0));
-  heap_.charge(*text, static_cast<int64_t>(bytes_.size() +
-                                           (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0)));
+  heap_.charge(*text, static_cast<int64_t>(bytes_.size() + (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0)));
   text->bytes = std::move(bytes_);
   text->own = runs_.empty() || runs_.front().own;
   if (runs_.size() > 1) text->runs = std::move(runs_);
@@ -177,18 +172,12 @@ int key_class(const Value& key) noexcept {
   switch (key.kind()) {
     case Kind::boolean:
     case Kind::integer:
-    case Kind::real:
-      return 0;
-    case Kind::string:
-      return 1;
-    case Kind::none:
-      return 2;
-    case Kind::tuple:
-      return 3;
-    case Kind::big:
-      return 4;
-    default:
-      return 5;
+    case Kind::real: return 0;
+    case Kind::string: return 1;
+    case Kind::none: return 2;
+    case Kind::tuple: return 3;
+    case Kind::big: return 4;
+    default: return 5;
   }
 }
 
@@ -203,12 +192,9 @@ int compare_keys(const Value& a, const Value& b, int depth = 0) {
   const int class_a = key_class(a), class_b = key_class(b);
   if (class_a != class_b) return class_a < class_b ? -1 : 1;
   switch (class_a) {
-    case 0:
-      return compare_number_keys(a, b);
-    case 1:
-      return bytes_of(a).compare(bytes_of(b));
-    case 2:
-      return 0;
+    case 0: return compare_number_keys(a, b);
+    case 1: return bytes_of(a).compare(bytes_of(b));
+    case 2: return 0;
     case 3: {
       a.object()->heap.step();
       if (depth > 50) fail("a dict key is nested too deeply");
@@ -218,10 +204,8 @@ int compare_keys(const Value& a, const Value& b, int depth = 0) {
         if (const int c = compare_keys(x[i], y[i], depth + 1)) return c;
       return x.size() < y.size() ? -1 : x.size() > y.size();
     }
-    case 4:
-      return bytes_of(a).compare(bytes_of(b));
-    default:
-      return a.object() < b.object() ? -1 : a.object() > b.object();
+    case 4: return bytes_of(a).compare(bytes_of(b));
+    default: return a.object() < b.object() ? -1 : a.object() > b.object();
   }
 }
 
@@ -234,14 +218,12 @@ bool hashable(const Value& value) {
     switch (item->kind()) {
       case Kind::list:
       case Kind::dict:
-      case Kind::view:
-        return false;
+      case Kind::view: return false;
       case Kind::tuple:
         item->object()->heap.step(1 + static_cast<int64_t>(item->as<Seq>().items.size()));
         for (const Value& part : item->as<Seq>().items) pending.push_back(&part);
         break;
-      default:
-        break;
+      default: break;
     }
     if (pending.empty()) return true;
     item = pending.back();
@@ -267,9 +249,8 @@ Value DictBuilder::take() {
   std::vector<uint32_t> order(n);
   for (size_t i = 0; i < n; ++i) order[i] = static_cast<uint32_t>(i);
   heap_.step(static_cast<int64_t>(n));
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return compare_keys(items_[a].first, items_[b].first) < 0;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return compare_keys(items_[a].first, items_[b].first) < 0; });
   std::vector<bool> dropped(n, false);
   bool any_dropped = false;
   for (size_t i = 1, first = 0; i < n; ++i) {
@@ -305,10 +286,9 @@ const Value* find_key(const Dict& dict, const Value& key) {
       if (compare_keys(k, key) == 0) return &v;
     return nullptr;
   }
-  const auto it = std::lower_bound(dict.order.begin(), dict.order.end(), key,
-                                   [&](uint32_t i, const Value& wanted) {
-                                     return compare_keys(dict.items[i].first, wanted) < 0;
-                                   });
+  const auto it = std::lower_bound(dict.order.begin(), dict.order.end(), key, [&](uint32_t i, const Value& wanted) {
+    return compare_keys(dict.items[i].first, wanted) < 0;
+  });
   if (it == dict.order.end() || compare_keys(dict.items[*it].first, key) != 0) return nullptr;
   return &dict.items[*it].second;
 }
@@ -332,45 +312,26 @@ const Value* find_key(const Dict& dict, std::string_view key) {
 
 const char* type_name(const Value& value) noexcept {
   switch (value.kind()) {
-    case Kind::absent:
-      return "missing";
-    case Kind::undefined:
-      return "Undefined";
-    case Kind::none:
-      return "NoneType";
-    case Kind::boolean:
-      return "bool";
+    case Kind::absent: return "missing";
+    case Kind::undefined: return "Undefined";
+    case Kind::none: return "NoneType";
+    case Kind::boolean: return "bool";
     case Kind::integer:
-    case Kind::big:
-      return "int";
-    case Kind::real:
-      return "float";
-    case Kind::string:
-      return text_of(value).markup ? "Markup" : "str";
-    case Kind::list:
-      return "list";
-    case Kind::tuple:
-      return "tuple";
-    case Kind::dict:
-      return "dict";
-    case Kind::range:
-      return "range";
-    case Kind::iterator:
-      return value.as<Seq>().label ? value.as<Seq>().label : "generator";
-    case Kind::view:
-      return value.as<Seq>().label;
-    case Kind::space:
-      return "Namespace";
-    case Kind::function:
-      return "function";
-    case Kind::macro:
-      return "Macro";
-    case Kind::loop:
-      return "LoopContext";
-    case Kind::cycler:
-      return "Cycler";
-    case Kind::joiner:
-      return "Joiner";
+    case Kind::big: return "int";
+    case Kind::real: return "float";
+    case Kind::string: return text_of(value).markup ? "Markup" : "str";
+    case Kind::list: return "list";
+    case Kind::tuple: return "tuple";
+    case Kind::dict: return "dict";
+    case Kind::range: return "range";
+    case Kind::iterator: return value.as<Seq>().label ? value.as<Seq>().label : "generator";
+    case Kind::view: return value.as<Seq>().label;
+    case Kind::space: return "Namespace";
+    case Kind::function: return "function";
+    case Kind::macro: return "Macro";
+    case Kind::loop: return "LoopContext";
+    case Kind::cycler: return "Cycler";
+    case Kind::joiner: return "Joiner";
   }
   return "object";
 }

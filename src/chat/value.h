@@ -152,9 +152,7 @@ enum class Kind : uint8_t {
 class Value {
  public:
   Value() noexcept : integer_(0) {}
-  Value(Kind kind, Object* object) noexcept : kind_(kind), counted_(true), object_(object) {
-    retain(object_);
-  }
+  Value(Kind kind, Object* object) noexcept : kind_(kind), counted_(true), object_(object) { retain(object_); }
   Value(const Value& other) noexcept : kind_(other.kind_), counted_(other.counted_), integer_(0) {
     take_bits(other);
     retain_own();
@@ -201,9 +199,7 @@ class Value {
   bool is_number() const noexcept { return is_integral() || kind_ == Kind::real; }
   bool is_sequence() const noexcept { return kind_ == Kind::list || kind_ == Kind::tuple; }
   int64_t as_integer() const noexcept { return integer_; }
-  double as_real() const noexcept {
-    return kind_ == Kind::real ? real_ : static_cast<double>(integer_);
-  }
+  double as_real() const noexcept { return kind_ == Kind::real ? real_ : static_cast<double>(integer_); }
   Object* object() const noexcept { return counted_ ? object_ : nullptr; }
   template <class T>
   T& as() const noexcept {

@@ -59,9 +59,7 @@ std::shared_ptr<const Constraint> made_of(Network network) {
 class Follower {
  public:
   Follower(std::shared_ptr<const Constraint> constraint, std::shared_ptr<const TokenTree> tokens)
-      : constraint_(std::move(constraint)),
-        tokens_(std::move(tokens)),
-        automaton_(constraint_->state().network),
+      : constraint_(std::move(constraint)), tokens_(std::move(tokens)), automaton_(constraint_->state().network),
         place_(automaton_.begin()) {}
 
   std::span<const uint64_t> allowed(std::span<const TokenId> answer) {

@@ -99,26 +99,17 @@ class GrammarReader {
     if (!more()) fail("a \\ before nothing");
     const char letter = text_[at_++];
     switch (letter) {
-      case 'x':
-        return hex(2);
-      case 'u':
-        return hex(4);
-      case 'U':
-        return hex(8);
-      case 't':
-        return '\t';
-      case 'r':
-        return '\r';
-      case 'n':
-        return '\n';
+      case 'x': return hex(2);
+      case 'u': return hex(4);
+      case 'U': return hex(8);
+      case 't': return '\t';
+      case 'r': return '\r';
+      case 'n': return '\n';
       case '\\':
       case '"':
       case '[':
-      case ']':
-        return static_cast<unsigned char>(letter);
-      default:
-        --at_;
-        fail(fmt::format("\\{} is no escape", found()));
+      case ']': return static_cast<unsigned char>(letter);
+      default: --at_; fail(fmt::format("\\{} is no escape", found()));
     }
   }
 

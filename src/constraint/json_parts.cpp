@@ -115,11 +115,7 @@ class Between {
  public:
   Between(NetworkBuilder& net, const std::optional<Bound>& least, const std::optional<Bound>& most, bool integer,
           int digits_max, StateId to)
-      : net_(net),
-        least_(least),
-        most_(most),
-        integer_(integer),
-        digits_max_(static_cast<size_t>(digits_max)),
+      : net_(net), least_(least), most_(most), integer_(integer), digits_max_(static_cast<size_t>(digits_max)),
         to_(to) {}
 
   void from(StateId state) {

@@ -42,20 +42,13 @@ std::optional<CharacterClass> class_of(char letter) {
                                          {0x3000, 0x3000},
                                          {0xFEFF, 0xFEFF}}};
   switch (letter) {
-    case 'd':
-      return kDigit;
-    case 'D':
-      return negated(kDigit);
-    case 'w':
-      return kWord;
-    case 'W':
-      return negated(kWord);
-    case 's':
-      return kSpace;
-    case 'S':
-      return negated(kSpace);
-    default:
-      return std::nullopt;
+    case 'd': return kDigit;
+    case 'D': return negated(kDigit);
+    case 'w': return kWord;
+    case 'W': return negated(kWord);
+    case 's': return kSpace;
+    case 'S': return negated(kSpace);
+    default: return std::nullopt;
   }
 }
 

@@ -210,20 +210,13 @@ std::optional<unsigned> type_named(std::string_view name) {
 
 unsigned type_of(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null:
-      return kNull;
-    case json::kind::bool_:
-      return kBoolean;
-    case json::kind::object:
-      return kObject;
-    case json::kind::array:
-      return kArray;
-    case json::kind::string:
-      return kString;
-    case json::kind::double_:
-      return value.get_double() == std::floor(value.get_double()) ? kInteger : kNumber;
-    default:
-      return kInteger;
+    case json::kind::null: return kNull;
+    case json::kind::bool_: return kBoolean;
+    case json::kind::object: return kObject;
+    case json::kind::array: return kArray;
+    case json::kind::string: return kString;
+    case json::kind::double_: return value.get_double() == std::floor(value.get_double()) ? kInteger : kNumber;
+    default: return kInteger;
   }
 }
 

@@ -43,8 +43,7 @@ void SchemaReader::check_keywords(const json::object& object, const std::string&
     const std::string_view name = view(key);
     const std::string at = pointer_with(pointer, name);
     switch (keyword_kind(name)) {
-      case Keyword::annotation:
-        break;
+      case Keyword::annotation: break;
       case Keyword::enforced:
         if (name == "$id" && !pointer.empty())
           problem(at, "is served at the root alone: references are JSON pointers of the one document");
@@ -54,9 +53,7 @@ void SchemaReader::check_keywords(const json::object& object, const std::string&
         if ((name == "minProperties" || name == "minContains") && value.is_int64() && value.get_int64() == 0) break;
         problem(at, std::string(refusal(name)));
         break;
-      case Keyword::unknown:
-        problem(at, "is no keyword that is known: nothing is left out in silence");
-        break;
+      case Keyword::unknown: problem(at, "is no keyword that is known: nothing is left out in silence"); break;
     }
   }
 }

@@ -16,14 +16,10 @@ namespace {
 // How near a fault has to come: the rounding of a float type, or the error of a block format.
 double near_enough(const gguf::Tensor& found) noexcept {
   switch (found.view.dtype) {
-    case tensor::DType::F32:
-      return 1e-6;
-    case tensor::DType::F16:
-      return 2e-3;
-    case tensor::DType::BF16:
-      return 1e-2;
-    default:
-      return 0.45;
+    case tensor::DType::F32: return 1e-6;
+    case tensor::DType::F16: return 2e-3;
+    case tensor::DType::BF16: return 1e-2;
+    default: return 0.45;
   }
 }
 
@@ -54,12 +50,8 @@ class CauseSearch {
  public:
   CauseSearch(const TensorJudge& judge, const gguf::Tensor& found, const Output& expected, const Finding& finding,
               const Draft& draft)
-      : judge_(judge),
-        found_(found),
-        expected_(expected),
-        finding_(finding),
-        draft_(draft),
-        near_(near_enough(found)) {}
+      : judge_(judge), found_(found), expected_(expected), finding_(finding), draft_(draft), near_(near_enough(found)) {
+  }
 
   std::string run() {
     if (expected_.slices.empty() || expected_.scales != nullptr) return {};

@@ -26,10 +26,7 @@ std::string where_from(const Output& output) {
 class FolderJudge {
  public:
   FolderJudge(const gguf::File& file, const Draft& draft, const FolderReportOptions& options, FolderReport& report)
-      : file_(file),
-        draft_(draft),
-        options_(options),
-        report_(report),
+      : file_(file), draft_(draft), options_(options), report_(report),
         pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads) {}
 
   void run() {

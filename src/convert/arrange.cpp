@@ -94,36 +94,22 @@ Arranged arrange(As as, std::span<const StoredTensor* const> sources, const Head
   for (const StoredTensor* t : sources) {
     switch (as) {
       case As::gate:
-      case As::up:
-        halves(*t, as == As::up, all);
-        break;
+      case As::up: halves(*t, as == As::up, all); break;
       case As::turned:
       case As::turned_gate:
       case As::turned_up:
       case As::turned_even:
-      case As::turned_odd:
-        turned_part(as, *t, all);
-        break;
+      case As::turned_odd: turned_part(as, *t, all); break;
       case As::even:
-      case As::odd:
-        every_other(*t, as == As::odd ? 1 : 0, all);
-        break;
-      case As::heads_apart:
-        apart(*t, heads.n_heads, 1, all);
-        break;
+      case As::odd: every_other(*t, as == As::odd ? 1 : 0, all); break;
+      case As::heads_apart: apart(*t, heads.n_heads, 1, all); break;
       case As::groups_apart:
         apart(*t, heads.n_kv_heads, heads.n_kv_heads > 0 ? heads.n_heads / heads.n_kv_heads : 0, all);
         break;
-      case As::filters:
-        filters(*t, all);
-        break;
+      case As::filters: filters(*t, all); break;
       case As::column:
-      case As::negative_exp_column:
-        vector_rows(*t, t->shape.size() == 1 ? t->cols() : 0, all);
-        break;
-      case As::state_groups:
-        vector_rows(*t, heads.n_state_groups, all);
-        break;
+      case As::negative_exp_column: vector_rows(*t, t->shape.size() == 1 ? t->cols() : 0, all); break;
+      case As::state_groups: vector_rows(*t, heads.n_state_groups, all); break;
       case As::plain:
       case As::negative_exp:
       case As::rope_q:

@@ -7,10 +7,10 @@
 #include "assay/error.h"
 #include "base/shown.h"
 #include "text/byte_alphabet.h"
+#include "text/encoders/word_piece.h"
 #include "text/from_gguf.h"
 #include "text/splitter.h"
 #include "text/utf8.h"
-#include "text/encoders/word_piece.h"
 
 namespace assay::converting {
 namespace {
@@ -22,7 +22,8 @@ std::string pair_key(std::string_view left, std::string_view right) {
   return key;
 }
 
-// Which of the two ways SentencePiece's blanks are put there: a normalizer that writes them, or the pre-tokenizer Metaspace.
+// Which of the two ways SentencePiece's blanks are put there: a normalizer that writes them, or the pre-tokenizer
+// Metaspace.
 bool reads_blanks(const Json& part, bool& blank_before) {
   if (part.is_null()) return true;
   const std::string_view type = part.text("type");
@@ -30,7 +31,8 @@ bool reads_blanks(const Json& part, bool& blank_before) {
     const Json* parts = part.find("normalizers");
     if (parts == nullptr) parts = part.find("pretokenizers");
     return parts != nullptr && parts->array() != nullptr &&
-           std::all_of(parts->array()->begin(), parts->array()->end(), [&](const Json& one) { return reads_blanks(one, blank_before); });
+           std::all_of(parts->array()->begin(), parts->array()->end(),
+                       [&](const Json& one) { return reads_blanks(one, blank_before); });
   }
   if (type == "Prepend" && part.text("prepend") == kLowLine) return blank_before = true;
   if (type == "Replace" && part.text("content") == kLowLine) {
@@ -66,7 +68,8 @@ std::optional<ReferenceTokenizer> ReferenceTokenizer::make(const TokenizerJson& 
   }
   for (const auto& [text, id] : tokenizer.vocab) all.ids_.emplace(text, id);
   if (tokenizer.model == "WordPiece") {
-    if (tokenizer.normalizer.text("type") != "BertNormalizer" || tokenizer.pre_tokenizer.text("type") != "BertPreTokenizer") {
+    if (tokenizer.normalizer.text("type") != "BertNormalizer" ||
+        tokenizer.pre_tokenizer.text("type") != "BertPreTokenizer") {
       unknown = "a normalizer or pre-tokenizer other than BERT's";
       return std::nullopt;
     }
@@ -81,11 +84,13 @@ std::optional<ReferenceTokenizer> ReferenceTokenizer::make(const TokenizerJson& 
   if (const auto pre = read_pre_tokenizer(tokenizer.pre_tokenizer, unknown); pre && !tokenizer.byte_fallback) {
     all.pre_ = *pre;
     all.is_bytes_ = true;
-  } else if (!tokenizer.byte_fallback || !reads_blanks(tokenizer.normalizer, all.blank_before_) || !reads_blanks(tokenizer.pre_tokenizer, all.blank_before_)) {
+  } else if (!tokenizer.byte_fallback || !reads_blanks(tokenizer.normalizer, all.blank_before_) ||
+             !reads_blanks(tokenizer.pre_tokenizer, all.blank_before_)) {
     if (unknown.empty()) unknown = "a normalizer or pre-tokenizer of its own";
     return std::nullopt;
   }
-  for (size_t i = 0; i < tokenizer.merges.size(); ++i) all.ranks_.try_emplace(pair_key(tokenizer.merges[i].first, tokenizer.merges[i].second), i);
+  for (size_t i = 0; i < tokenizer.merges.size(); ++i)
+    all.ranks_.try_emplace(pair_key(tokenizer.merges[i].first, tokenizer.merges[i].second), i);
   return all;
 }
 
@@ -124,7 +129,8 @@ void ReferenceTokenizer::merge(std::string_view word, std::vector<int64_t>& ids)
   }
 }
 
-// The longest token from the beginning on, then the longest with "##" before it; a word that cannot be spelled so is unknown.
+// The longest token from the beginning on, then the longest with "##" before it; a word that cannot be spelled so is
+// unknown.
 void ReferenceTokenizer::append_pieces(const std::string& word, std::vector<int64_t>& ids) const {
   const size_t n_before = ids.size();
   for (size_t begin = 0; begin < word.size();) {
@@ -174,7 +180,9 @@ std::vector<int64_t> ReferenceTokenizer::encode(std::string_view text) const {
   for (size_t at = 0; at < text.size();) {
     const AddedToken* longest = nullptr;
     for (const AddedToken& t : tokenizer_->added) {
-      if (!t.special && text.substr(at).starts_with(t.content) && (longest == nullptr || t.content.size() > longest->content.size())) longest = &t;
+      if (!t.special && text.substr(at).starts_with(t.content) &&
+          (longest == nullptr || t.content.size() > longest->content.size()))
+        longest = &t;
     }
     if (longest == nullptr) {
       ++at;
@@ -194,10 +202,15 @@ const std::vector<std::string>& check_texts() {
       "for (int i = 0; i < 10; ++i) {\n\tprintf(\"%d\\n\", i);\n}\n",
       "0 1 12 123 1234 12345 1234567890 3.14159 1,000,000 0x7f 2026-11-24",
       "  two   three    four\n\n\nlines\r\n \t tabs \t\t end ",
-      "\xC3\xBC" "ber caf\xC3\xA9 na\xC3\xAFve \xC5\x81\xC3\xB3" "d\xC5\xBA \xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xCE\xB5\xCE\xBB",
-      "\xE4\xBD\xA0\xE5\xA5\xBD\xEF\xBC\x8C\xE4\xB8\x96\xE7\x95\x8C\xE3\x80\x82 \xE3\x81\x93\xE3\x82\x93\xE3\x81\xAB\xE3\x81\xA1\xE3\x81\xAF \xED\x95\x9C\xEA\xB5\xAD\xEC\x96\xB4",
+      "\xC3\xBC"
+      "ber caf\xC3\xA9 na\xC3\xAFve \xC5\x81\xC3\xB3"
+      "d\xC5\xBA \xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xCE\xB5\xCE\xBB",
+      "\xE4\xBD\xA0\xE5\xA5\xBD\xEF\xBC\x8C\xE4\xB8\x96\xE7\x95\x8C\xE3\x80\x82 "
+      "\xE3\x81\x93\xE3\x82\x93\xE3\x81\xAB\xE3\x81\xA1\xE3\x81\xAF \xED\x95\x9C\xEA\xB5\xAD\xEC\x96\xB4",
       "\xF0\x9F\x98\x80 \xF0\x9F\x9A\x80\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x94\xAC \xE2\x9C\x85 ... !!! ??? ---",
-      "\xD8\xA7\xD9\x84\xD8\xB3\xD9\x84\xD8\xA7\xD9\x85 \xE0\xA4\xA8\xE0\xA4\xAE\xE0\xA4\xB8\xE0\xA5\x8D\xE0\xA4\xA4\xE0\xA5\x87 \xE0\xB8\xAA\xE0\xB8\xA7\xE0\xB8\xB1\xE0\xB8\xAA",
+      "\xD8\xA7\xD9\x84\xD8\xB3\xD9\x84\xD8\xA7\xD9\x85 "
+      "\xE0\xA4\xA8\xE0\xA4\xAE\xE0\xA4\xB8\xE0\xA5\x8D\xE0\xA4\xA4\xE0\xA5\x87 "
+      "\xE0\xB8\xAA\xE0\xB8\xA7\xE0\xB8\xB1\xE0\xB8\xAA",
       "CamelCase snake_case kebab-case HTTPServer v2.0.1 a+b=c x^2 $5 50% #tag @user",
       "a",
       " ",
@@ -213,7 +226,8 @@ std::optional<bool> puts_blank_before(const TokenizerJson& tokenizer) {
   return blank;
 }
 
-int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer, std::vector<std::string>& notes) {
+int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer,
+                        std::vector<std::string>& notes) {
   const std::shared_ptr<const Tokenizer> made = text::make_tokenizer(metadata);
   std::string unknown;
   const auto reference = ReferenceTokenizer::make(tokenizer, unknown);
@@ -225,10 +239,13 @@ int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tok
     const std::vector<TokenId> found = made->encode(text, {.parse_special = false, .add_bos = false, .add_eos = false});
     const std::vector<int64_t> expected = reference->encode(text);
     if (std::equal(found.begin(), found.end(), expected.begin(), expected.end())) continue;
-    const auto place = std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first - found.begin();
-    throw Error(Errc::bad_file, fmt::format("the file's tokenizer (pre-tokenizer \"{}\") and tokenizer.json cut {} differently, from token {} on: {} tokens, {} "
-                                            "expected", metadata.find_string("tokenizer.ggml.pre").value_or(""), base::shown(text), place, found.size(),
-                                            expected.size()));
+    const auto place =
+        std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first - found.begin();
+    throw Error(Errc::bad_file, fmt::format("the file's tokenizer (pre-tokenizer \"{}\") and tokenizer.json cut {} "
+                                            "differently, from token {} on: {} tokens, {} "
+                                            "expected",
+                                            metadata.find_string("tokenizer.ggml.pre").value_or(""), base::shown(text),
+                                            place, found.size(), expected.size()));
   }
   return static_cast<int64_t>(check_texts().size());
 }

@@ -14,7 +14,8 @@
 
 namespace assay::converting {
 
-// What tokenizer.json says of a text, computed straight from it: slow, and sharing nothing with the tokenizer but the engine of expressions.
+// What tokenizer.json says of a text, computed straight from it: slow, and sharing nothing with the tokenizer but the
+// engine of expressions.
 class ReferenceTokenizer {
  public:
   // nullopt where tokenizer.json has a part that this does not know; `unknown` says which.
@@ -29,8 +30,8 @@ class ReferenceTokenizer {
   const TokenizerJson* tokenizer_ = nullptr;
   PreTokenizer pre_;
   bool is_word_pieces_ = false, lowers_ = false;
-  bool is_bytes_ = false;             // else SentencePiece's way: blanks as U+2581, bytes that are no token by <0xNN>
-  bool blank_before_ = false;         // U+2581 before the text
+  bool is_bytes_ = false;      // else SentencePiece's way: blanks as U+2581, bytes that are no token by <0xNN>
+  bool blank_before_ = false;  // U+2581 before the text
   std::unordered_map<std::string, int64_t> ids_;
   std::optional<UnigramReference> unigram_;
   std::unordered_map<std::string, size_t> ranks_;  // "left\0right"
@@ -41,7 +42,9 @@ const std::vector<std::string>& check_texts();  // code, digits, blanks, several
 // Whether SentencePiece's blank is put before a text; nullopt: by a part that this does not know.
 std::optional<bool> puts_blank_before(const TokenizerJson& tokenizer);
 
-// The number of texts on which both agree; 0 where tokenizer.json cannot be followed, which is noted. Error(bad_file) naming the first text that differs.
-int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer, std::vector<std::string>& notes);
+// The number of texts on which both agree; 0 where tokenizer.json cannot be followed, which is noted. Error(bad_file)
+// naming the first text that differs.
+int64_t check_tokenizer(const gguf::Metadata& metadata, const TokenizerJson& tokenizer,
+                        std::vector<std::string>& notes);
 
 }  // namespace assay::converting

@@ -32,13 +32,15 @@ constexpr std::array kWithoutEffect = {
 }  // namespace
 
 double number_of(const Json& value, std::string_view key) {
-  if (value.number() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a number", key, value.shown()));
+  if (value.number() == nullptr)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a number", key, value.shown()));
   return value.number()->value;
 }
 
 int64_t whole_of(double value, std::string_view key) {
   if (!(value >= 0) || value > static_cast<double>(kCountMax)) {
-    throw Error(Errc::bad_file, fmt::format("config.json: {} gives {}; needs a number of 0 to {}", key, value, kCountMax));
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: {} gives {}; needs a number of 0 to {}", key, value, kCountMax));
   }
   return static_cast<int64_t>(value);
 }
@@ -56,7 +58,8 @@ const Json* Config::find(std::string_view key) {
   const Json* found = merged_.find(key);
   if (found == nullptr) {
     found = defaults_.find(key);
-    if (found != nullptr && is_first && !found->is_null()) defaults_used_.push_back(fmt::format("{} = {}", key, found->shown()));
+    if (found != nullptr && is_first && !found->is_null())
+      defaults_used_.push_back(fmt::format("{} = {}", key, found->shown()));
   }
   return found == nullptr || found->is_null() ? nullptr : found;
 }
@@ -75,14 +78,18 @@ std::optional<int64_t> Config::find_count(std::string_view key) {
   if (found == nullptr) return std::nullopt;
   const JsonNumber* n = found->number();
   if (n == nullptr || !n->integer || *n->integer < 0 || *n->integer > kCountMax) {
-    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a whole number of 0 to {}", key, found->shown(), kCountMax));
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: {} is {}; needs a whole number of 0 to {}", key, found->shown(), kCountMax));
   }
   return *n->integer;
 }
 
 int64_t Config::count(std::string_view key) {
   const auto found = find_count(key);
-  if (!found) throw Error(Errc::bad_file, fmt::format("config.json: needs {}; there is none, and Hugging Face's class has no default for it", key));
+  if (!found)
+    throw Error(
+        Errc::bad_file,
+        fmt::format("config.json: needs {}; there is none, and Hugging Face's class has no default for it", key));
   return *found;
 }
 
@@ -93,21 +100,26 @@ std::optional<double> Config::find_number(std::string_view key) {
 
 double Config::number(std::string_view key) {
   const auto found = find_number(key);
-  if (!found) throw Error(Errc::bad_file, fmt::format("config.json: needs {}; there is none, and Hugging Face's class has no default for it", key));
+  if (!found)
+    throw Error(
+        Errc::bad_file,
+        fmt::format("config.json: needs {}; there is none, and Hugging Face's class has no default for it", key));
   return *found;
 }
 
 bool Config::flag(std::string_view key, bool otherwise) {
   const Json* found = find(key);
   if (found == nullptr) return otherwise;
-  if (found->boolean() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs true or false", key, found->shown()));
+  if (found->boolean() == nullptr)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs true or false", key, found->shown()));
   return *found->boolean();
 }
 
 std::string Config::text(std::string_view key) {
   const Json* found = find(key);
   if (found == nullptr) return {};
-  if (found->string() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a string", key, found->shown()));
+  if (found->string() == nullptr)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs a string", key, found->shown()));
   return *found->string();
 }
 
@@ -115,9 +127,11 @@ std::vector<std::string> Config::texts(std::string_view key) {
   std::vector<std::string> all;
   const Json* found = find(key);
   if (found == nullptr) return all;
-  if (found->array() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs an array of strings", key, found->shown()));
+  if (found->array() == nullptr)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs an array of strings", key, found->shown()));
   for (const Json& one : *found->array()) {
-    if (one.string() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} holds {}; needs strings", key, one.shown()));
+    if (one.string() == nullptr)
+      throw Error(Errc::bad_file, fmt::format("config.json: {} holds {}; needs strings", key, one.shown()));
     all.push_back(*one.string());
   }
   return all;
@@ -127,10 +141,14 @@ std::vector<int64_t> Config::counts(std::string_view key) {
   std::vector<int64_t> all;
   const Json* found = find(key);
   if (found == nullptr) return all;
-  if (found->array() == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs an array of whole numbers", key, found->shown()));
+  if (found->array() == nullptr)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: {} is {}; needs an array of whole numbers", key, found->shown()));
   for (const Json& one : *found->array()) {
-    if (one.number() == nullptr || !one.number()->integer || *one.number()->integer < 0 || *one.number()->integer > kCountMax) {
-      throw Error(Errc::bad_file, fmt::format("config.json: {} holds {}; needs whole numbers of 0 to {}", key, one.shown(), kCountMax));
+    if (one.number() == nullptr || !one.number()->integer || *one.number()->integer < 0 ||
+        *one.number()->integer > kCountMax) {
+      throw Error(Errc::bad_file,
+                  fmt::format("config.json: {} holds {}; needs whole numbers of 0 to {}", key, one.shown(), kCountMax));
     }
     all.push_back(*one.number()->integer);
   }
@@ -141,18 +159,21 @@ void Config::expect(std::string_view key, std::initializer_list<std::string_view
   const Json* found = find(key);
   if (found == nullptr) return;
   if (found->string() != nullptr && std::find(values.begin(), values.end(), *found->string()) != values.end()) return;
-  throw Error(Errc::unsupported, fmt::format("config.json: {} is {}; needs {}", key, found->shown(), fmt::join(values, " or ")));
+  throw Error(Errc::unsupported,
+              fmt::format("config.json: {} is {}; needs {}", key, found->shown(), fmt::join(values, " or ")));
 }
 
 void Config::expect_flag(std::string_view key, bool value) {
-  if (flag(key, value) != value) throw Error(Errc::unsupported, fmt::format("config.json: {} is {}; GGUF has no key for that", key, !value));
+  if (flag(key, value) != value)
+    throw Error(Errc::unsupported, fmt::format("config.json: {} is {}; GGUF has no key for that", key, !value));
 }
 
 std::vector<std::string> Config::unread() const {
   std::vector<std::string> all;
   if (merged_.object() == nullptr) return all;
   for (const auto& [key, value] : *merged_.object()) {
-    if (read_.contains(key) || std::find(kWithoutEffect.begin(), kWithoutEffect.end(), key) != kWithoutEffect.end()) continue;
+    if (read_.contains(key) || std::find(kWithoutEffect.begin(), kWithoutEffect.end(), key) != kWithoutEffect.end())
+      continue;
     all.push_back(fmt::format("{} = {}", base::shown(key), value.shown()));
   }
   return all;

@@ -1,5 +1,5 @@
-// config.json as a family reads it: each key by name, with the defaults of Hugging Face's own class where the folder leaves one out. What was read is
-// remembered, so that what nobody read can be reported.
+// config.json as a family reads it: each key by name, with the defaults of Hugging Face's own class where the folder
+// leaves one out. What was read is remembered, so that what nobody read can be reported.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace assay::converting {
 
 class Config {
  public:
-  // defaults: of the class, as JSON; empty: none. The text model's own part, text_config, is laid over what stands outside of it.
+  // defaults: of the class, as JSON; empty: none. The text model's own part, text_config, is laid over what stands
+  // outside of it.
   Config(const Json& root, std::string_view defaults);
 
   // The value under a key, nullptr where there is none or null.

@@ -30,12 +30,15 @@ constexpr int64_t kSlabElements = 1 << 20;
 
 struct Cancelled {};
 
-float limit_of(DType dtype) noexcept { return dtype == DType::F32 || dtype == DType::BF16 ? std::numeric_limits<float>::max() : 65504.0f; }
+float limit_of(DType dtype) noexcept {
+  return dtype == DType::F32 || dtype == DType::BF16 ? std::numeric_limits<float>::max() : 65504.0f;
+}
 
 class Job {
  public:
   Job(const Folder& folder, const Plan& plan, const ConvertOptions& options, gguf::Writer& writer)
-      : folder_(folder), plan_(plan), options_(options), writer_(writer), pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads),
+      : folder_(folder), plan_(plan), options_(options), writer_(writer),
+        pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads),
         rows_(static_cast<size_t>(pool_.n_threads())) {}
 
   void run() {
@@ -50,23 +53,31 @@ class Job {
   void between(const Output& output) {
     if (options_.cancelled && options_.cancelled()) throw Cancelled{};
     if (options_.progress) {
-      options_.progress(output.name, static_cast<int64_t>(i_), static_cast<int64_t>(plan_.types.size()), writer_.bytes_written(), writer_.bytes_total());
+      options_.progress(output.name, static_cast<int64_t>(i_), static_cast<int64_t>(plan_.types.size()),
+                        writer_.bytes_written(), writer_.bytes_total());
     }
   }
 
   [[noreturn]] static void refuse(const Output& output, DType dtype, int64_t row, int64_t column, float value) {
     const Place place = place_of(output, row);
-    const std::string where = fmt::format("{} ({}): row {}, column {} is {}", output.name, place.tensor == nullptr ? "made" : base::shown(place.tensor->name),
-                                          place.row, column, value);
+    const std::string where =
+        fmt::format("{} ({}): row {}, column {} is {}", output.name,
+                    place.tensor == nullptr ? "made" : base::shown(place.tensor->name), place.row, column, value);
     if (std::isfinite(value)) {
-      throw Error(Errc::bad_file, fmt::format("{}, which {} cannot hold: its range ends at 65504; needs --outtype bf16 or f32", where, tensor::traits(dtype).name));
+      throw Error(Errc::bad_file,
+                  fmt::format("{}, which {} cannot hold: its range ends at 65504; needs --outtype bf16 or f32", where,
+                              tensor::traits(dtype).name));
     }
-    throw Error(Errc::bad_file, fmt::format("{}: the checkpoint is damaged or was never right; --keep-nonfinite writes it nonetheless", where));
+    throw Error(
+        Errc::bad_file,
+        fmt::format("{}: the checkpoint is damaged or was never right; --keep-nonfinite writes it nonetheless", where));
   }
 
   // -1, or the first column whose value cannot be written.
   int64_t bad_column(const float* x, int64_t n, float limit) const {
-    const auto bad = std::find_if(x, x + n, [&](float value) { return options_.keep_nonfinite ? std::isfinite(value) && std::abs(value) > limit : !(std::abs(value) <= limit); });
+    const auto bad = std::find_if(x, x + n, [&](float value) {
+      return options_.keep_nonfinite ? std::isfinite(value) && std::abs(value) > limit : !(std::abs(value) <= limit);
+    });
     return bad == x + n ? -1 : bad - x;
   }
 
@@ -101,7 +112,8 @@ class Job {
     }
   }
 
-  // Gives back what was read. Where rows were re-ordered or take turns, all of their tensors: what is read again is read from the kernel's cache.
+  // Gives back what was read. Where rows were re-ordered or take turns, all of their tensors: what is read again is
+  // read from the kernel's cache.
   void drop(const Output& output, int64_t begin, int64_t n) const {
     if (output.rope_heads > 0 || output.scales != nullptr) {
       for (const Slice& slice : output.slices) folder_.drop(*slice.tensor, slice.tensor->data);
@@ -122,10 +134,12 @@ class Job {
     const int64_t size = t.dtype == DType::F32 ? 4 : 2;
     if (place.column < 0) {
       const int64_t rows = (n - 1) * place.slice->step + 1;
-      return folder_.drop(t, t.data.subspan(static_cast<size_t>(place.row * output.cols * size), static_cast<size_t>(rows * output.cols * size)));
+      return folder_.drop(t, t.data.subspan(static_cast<size_t>(place.row * output.cols * size),
+                                            static_cast<size_t>(rows * output.cols * size)));
     }
     if (place.column + (n - 1) * place.slice->step + place.slice->step < t.cols()) return;
-    folder_.drop(t, t.data.subspan(static_cast<size_t>(place.row * t.cols() * size), static_cast<size_t>(output.cols * t.cols() * size)));
+    folder_.drop(t, t.data.subspan(static_cast<size_t>(place.row * t.cols() * size),
+                                   static_cast<size_t>(output.cols * t.cols() * size)));
   }
   static int64_t rows_left(const Output& output, int64_t row) {  // in the slice that a row is in
     for (const Slice& slice : output.slices) {
@@ -167,12 +181,16 @@ void note_ends(const Folder& folder, const gguf::Metadata& metadata, std::vector
   const std::shared_ptr<const Tokenizer> tokenizer = text::make_tokenizer(metadata);
   for (const int64_t id : ends_of_answers(folder)) {
     if (id >= 0 && id < tokenizer->vocab_size() && tokenizer->is_end_of_generation(static_cast<TokenId>(id))) continue;
-    notes.push_back(fmt::format("generation_config.json: token {} ends an answer there; GGUF has no place for it, and it does not end one by the file's own keys", id));
+    notes.push_back(
+        fmt::format("generation_config.json: token {} ends an answer there; GGUF has no place for it, and it does not "
+                    "end one by the file's own keys",
+                    id));
   }
 }
 
 ConvertResult run(const fs::path& path, const fs::path& out, const ConvertOptions& options) {
-  if (options.n_threads < 0) throw Error(Errc::bad_request, fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
+  if (options.n_threads < 0)
+    throw Error(Errc::bad_request, fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
   const Folder folder(path);
   Plan plan = make_plan(folder, options);
   ConvertResult result;
@@ -186,7 +204,8 @@ ConvertResult run(const fs::path& path, const fs::path& out, const ConvertOption
     writer.finish([&](const std::vector<fs::path>& partials) {
       if (!options.check) return;
       const gguf::File written = gguf::File::open(partials.front());
-      if (plan.tokenizer) result.n_texts_checked = check_tokenizer(written.metadata(), *plan.tokenizer, plan.draft->notes);
+      if (plan.tokenizer)
+        result.n_texts_checked = check_tokenizer(written.metadata(), *plan.tokenizer, plan.draft->notes);
       note_ends(folder, written.metadata(), plan.draft->notes);
     });
     result.path = writer.paths().front();
@@ -202,7 +221,8 @@ ConvertResult run(const fs::path& path, const fs::path& out, const ConvertOption
 
 std::vector<std::string> convertible_architectures() {
   std::vector<std::string> names;
-  for (const converting::Family& family : converting::families()) names.insert(names.end(), family.classes.begin(), family.classes.end());
+  for (const converting::Family& family : converting::families())
+    names.insert(names.end(), family.classes.begin(), family.classes.end());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -212,7 +232,8 @@ bool is_model_folder(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, error) && std::filesystem::exists(path / "config.json", error);
 }
 
-ConvertResult convert(const std::filesystem::path& folder, const std::filesystem::path& out, const ConvertOptions& options) {
+ConvertResult convert(const std::filesystem::path& folder, const std::filesystem::path& out,
+                      const ConvertOptions& options) {
   return converting::run(folder, out, options);
 }
 

@@ -1,4 +1,5 @@
-// Conversions against what llama.cpp's converter made of the same folders (tools/goldens/convert.py), and folders that have to be refused.
+// Conversions against what llama.cpp's converter made of the same folders (tools/goldens/convert.py), and folders that
+// have to be refused.
 #include "assay/convert.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +11,8 @@
 #include <iterator>
 #include <set>
 
-#include "support/convert_folder.h"
 #include "gguf/file.h"
+#include "support/convert_folder.h"
 #include "text/from_gguf.h"
 
 namespace assay {
@@ -26,7 +27,9 @@ void expect_keys(const gguf::File& file, const json::object& expected) {
     if (key.starts_with("general.")) continue;
     ++n_found;
     const json::value* fact = expected.if_contains(key);
-    if (fact == nullptr && key == "modern-bert.attention.layer_norm_epsilon") {  // theirs has it of some folders alone, and readers need it
+    if (fact == nullptr &&
+        key ==
+            "modern-bert.attention.layer_norm_epsilon") {  // theirs has it of some folders alone, and readers need it
       --n_found;
       continue;
     }
@@ -94,7 +97,8 @@ TEST_P(Families, EqualTheirConverterTensorForTensorAndKeyForKey) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(names_of_families()), [](const auto& one) { return one.param; });
+INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(names_of_families()),
+                         [](const auto& one) { return one.param; });
 
 // Ids that the tokenizers package gives to the same texts (`ids` of the goldens).
 TEST(Convert, TheNewFilesTokenizerIsTheFolders) {
@@ -110,7 +114,8 @@ TEST(Convert, TheNewFilesTokenizerIsTheFolders) {
     const auto tokenizer = text::make_tokenizer(file.metadata());
     const json::array& texts = facts().at("texts").as_array();
     for (size_t i = 0; i < texts.size(); ++i) {
-      const std::vector<TokenId> found = tokenizer->encode(string_of(texts[i]), {.parse_special = true, .add_bos = false, .add_eos = false});
+      const std::vector<TokenId> found =
+          tokenizer->encode(string_of(texts[i]), {.parse_special = true, .add_bos = false, .add_eos = false});
       EXPECT_EQ(found, json::value_to<std::vector<TokenId>>(expected->at(i))) << string_of(texts[i]);
     }
   }
@@ -121,7 +126,8 @@ TEST(Convert, TheNewFilesTokenizerIsTheFolders) {
 TEST(Convert, AVocabularyOfPiecesNeedsNoTokenizerModel) {
   ConvertedFolder folder("llama");
   fs::remove(folder.path() / "tokenizer.model");
-  for (const auto& [name, content] : facts().at("files").at("gemma4/None").as_object()) folder.write_text(std::string(name), string_of(content.at(1)));
+  for (const auto& [name, content] : facts().at("files").at("gemma4/None").as_object())
+    folder.write_text(std::string(name), string_of(content.at(1)));
   for (StoredFact& t : folder.tensors()) {
     if (t.shape[0] == 384) t.shape[0] = 400;
   }
@@ -132,8 +138,10 @@ TEST(Convert, AVocabularyOfPiecesNeedsNoTokenizerModel) {
   const auto tokenizer = text::make_tokenizer(file.metadata());
   const json::array& texts = facts().at("texts").as_array();
   for (size_t i = 0; i < texts.size(); ++i) {
-    const std::vector<TokenId> found = tokenizer->encode(string_of(texts[i]), {.parse_special = true, .add_bos = false, .add_eos = false});
-    EXPECT_EQ(found, json::value_to<std::vector<TokenId>>(facts().at("ids").at("gemma4/None").at(i))) << string_of(texts[i]);
+    const std::vector<TokenId> found =
+        tokenizer->encode(string_of(texts[i]), {.parse_special = true, .add_bos = false, .add_eos = false});
+    EXPECT_EQ(found, json::value_to<std::vector<TokenId>>(facts().at("ids").at("gemma4/None").at(i)))
+        << string_of(texts[i]);
   }
 }
 
@@ -154,7 +162,8 @@ TEST(Convert, AutoIsTheTypeOfTheFoldersMatricesAndThreadsChangeNothing) {
 TEST(Convert, AQuantisedTypeIsWhatQuantizeMakesOfTheConvertedFile) {
   const ConvertedFolder folder("qwen2");
   folder.convert("bf16");
-  const fs::path between = folder.out().parent_path() / "between.gguf", quantised = folder.out().parent_path() / "quantised.gguf";
+  const fs::path between = folder.out().parent_path() / "between.gguf",
+                 quantised = folder.out().parent_path() / "quantised.gguf";
   fs::rename(folder.out(), between);
   QuantizeOptions options;
   options.type = "Q4_0";
@@ -177,11 +186,16 @@ TEST(Convert, ShardsAreOneModel) {
   ConvertedFolder split("llama");
   std::vector<StoredFact> tensors = split.tensors();
   const size_t half = tensors.size() / 2;
-  write_safetensors(folder.path() / "model-00001-of-00002.safetensors", {tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(half)});
-  write_safetensors(folder.path() / "model-00002-of-00002.safetensors", {tensors.begin() + static_cast<std::ptrdiff_t>(half), tensors.end()});
+  write_safetensors(folder.path() / "model-00001-of-00002.safetensors",
+                    {tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(half)});
+  write_safetensors(folder.path() / "model-00002-of-00002.safetensors",
+                    {tensors.begin() + static_cast<std::ptrdiff_t>(half), tensors.end()});
   json::object map;
-  for (size_t i = 0; i < tensors.size(); ++i) map[tensors[i].name] = i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
-  const auto index = [&](const json::object& weight_map) { write(folder.path() / "model.safetensors.index.json", json::serialize(json::object{{"weight_map", weight_map}})); };
+  for (size_t i = 0; i < tensors.size(); ++i)
+    map[tensors[i].name] = i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
+  const auto index = [&](const json::object& weight_map) {
+    write(folder.path() / "model.safetensors.index.json", json::serialize(json::object{{"weight_map", weight_map}}));
+  };
   index(map);
   folder.convert("f32");
   EXPECT_EQ(fnv(gguf::File::open(folder.out()).tensors()[3].view.data), whole);
@@ -209,12 +223,15 @@ TEST(Convert, LinksAreFollowedAndSaidAndOneFileIsOneShard) {
   fs::rename(folder.path() / "model.safetensors", elsewhere / "blob");
   fs::create_symlink(elsewhere / "blob", folder.path() / "model.safetensors");
   const ConvertResult result = folder.convert("f16");
-  EXPECT_TRUE(std::any_of(result.notes.begin(), result.notes.end(), [](const std::string& note) { return note.find("is a link to") != std::string::npos; }));
+  EXPECT_TRUE(std::any_of(result.notes.begin(), result.notes.end(),
+                          [](const std::string& note) { return note.find("is a link to") != std::string::npos; }));
   fs::remove(folder.out());
   fs::remove(folder.path() / "model.safetensors");
-  for (const char* name : {"a.safetensors", "b.safetensors"}) fs::create_symlink(elsewhere / "blob", folder.path() / name);
+  for (const char* name : {"a.safetensors", "b.safetensors"})
+    fs::create_symlink(elsewhere / "blob", folder.path() / name);
   json::object map;
-  for (const json::value& t : folder.fact().at("tensors").as_array()) map[string_of(t.at(0))] = map.empty() ? "a.safetensors" : "b.safetensors";
+  for (const json::value& t : folder.fact().at("tensors").as_array())
+    map[string_of(t.at(0))] = map.empty() ? "a.safetensors" : "b.safetensors";
   write(folder.path() / "model.safetensors.index.json", json::serialize(json::object{{"weight_map", map}}));
   EXPECT_NE(folder.refusal(Errc::bad_file).find("are one file"), std::string::npos);
 }
@@ -250,7 +267,8 @@ TEST(Convert, QuantisedCheckpointsAreRefusedByName) {
 }
 
 TEST(Convert, StatesThatAFileCannotDescribeAreRefusedByName) {
-  const auto refuses = [](const char* family, const char* key, const json::value& value, Errc code = Errc::unsupported) {
+  const auto refuses = [](const char* family, const char* key, const json::value& value,
+                          Errc code = Errc::unsupported) {
     ConvertedFolder folder(family);
     folder.set(key, value);
     const std::string refusal = folder.refusal(code);
@@ -275,7 +293,11 @@ TEST(Convert, StatesThatAFileCannotDescribeAreRefusedByName) {
   refuses("llama4", "use_qk_norm", false);
 }
 
-const json::object kYarn = {{"rope_type", "yarn"}, {"rope_theta", 10000}, {"factor", 4}, {"original_max_position_embeddings", 128}, {"partial_rotary_factor", 0.5}};
+const json::object kYarn = {{"rope_type", "yarn"},
+                            {"rope_theta", 10000},
+                            {"factor", 4},
+                            {"original_max_position_embeddings", 128},
+                            {"partial_rotary_factor", 0.5}};
 
 // Files of these families say that rotations are not scaled.
 TEST(Convert, ScalingThatAFileDeniesIsRefused) {
@@ -304,11 +326,14 @@ TEST(Convert, YarnsMagnitudeIsStatedWhereTheFileMeansAnother) {
   };
   constexpr double kLog4 = 1.3862943611198906, kLog16 = 2.772588722239781;  // of the factors
   EXPECT_NEAR(stated("llama_tied_yarn", "llama.rope.scaling.yarn_attn_factor", 1, 1).value(), 1, 1e-7);
-  EXPECT_NEAR(stated("llama_tied_yarn", "llama.rope.scaling.yarn_attn_factor", 0.5, 2).value(), (0.05 * kLog4 + 1) / (0.2 * kLog4 + 1), 1e-7);
+  EXPECT_NEAR(stated("llama_tied_yarn", "llama.rope.scaling.yarn_attn_factor", 0.5, 2).value(),
+              (0.05 * kLog4 + 1) / (0.2 * kLog4 + 1), 1e-7);
   EXPECT_FALSE(stated("deepseek3", "deepseek2.rope.scaling.yarn_attn_factor", 0.5, 0.5));
-  EXPECT_NEAR(stated("deepseek3", "deepseek2.rope.scaling.yarn_attn_factor", 0.5, 1).value(), (0.05 * kLog4 + 1) / (0.1 * kLog4 + 1), 1e-7);
+  EXPECT_NEAR(stated("deepseek3", "deepseek2.rope.scaling.yarn_attn_factor", 0.5, 1).value(),
+              (0.05 * kLog4 + 1) / (0.1 * kLog4 + 1), 1e-7);
   EXPECT_FALSE(stated("ministral3", "mistral3.rope.scaling.yarn_attn_factor", 1, 0.5));
-  EXPECT_NEAR(stated("ministral3", "mistral3.rope.scaling.yarn_attn_factor", 0.5, 1).value(), (0.05 * kLog16 + 1) / (0.1 * kLog16 + 1), 1e-7);
+  EXPECT_NEAR(stated("ministral3", "mistral3.rope.scaling.yarn_attn_factor", 0.5, 1).value(),
+              (0.05 * kLog16 + 1) / (0.1 * kLog16 + 1), 1e-7);
 }
 
 // A head may be narrower than its share of the model's width, and its share of that turns.
@@ -331,7 +356,12 @@ TEST(Convert, AHeadBesideTheKeyThatItIsTheEmbedding) {
     folder.write_weights();
     const ConvertResult result = folder.convert("f16");
     EXPECT_EQ(gguf::File::open(folder.out()).find("output.weight"), nullptr);
-    EXPECT_EQ(std::ranges::any_of(result.notes, [](const std::string& note) { return note.starts_with("'lm_head.weight' is not 'model.embed_tokens.weight'"); }), !is_the_embedding) << json::serialize(json::value_from(result.notes));
+    EXPECT_EQ(std::ranges::any_of(result.notes,
+                                  [](const std::string& note) {
+                                    return note.starts_with("'lm_head.weight' is not 'model.embed_tokens.weight'");
+                                  }),
+              !is_the_embedding)
+        << json::serialize(json::value_from(result.notes));
   }
   ConvertedFolder folder("nemotron_h");  // whose class ties nothing
   folder.set("tie_word_embeddings", true);
@@ -350,12 +380,13 @@ TEST(Convert, AModelForEmbeddingsNeedsNoHead) {
   folder.write_weights();
   const ConvertResult result = folder.convert("f16");
   EXPECT_EQ(gguf::File::open(folder.out()).find("output.weight"), nullptr);
-  EXPECT_TRUE(std::ranges::any_of(result.notes, [](const std::string& note) { return note.find("a model without a head") != std::string::npos; }));
+  EXPECT_TRUE(std::ranges::any_of(
+      result.notes, [](const std::string& note) { return note.find("a model without a head") != std::string::npos; }));
 }
 
 // What the converter makes of DeepSeek V3, under another name, and the indexers' tensors and keys beside it.
-void expect_indexers(const std::string& of, const std::string& architecture, const std::string& from, const std::vector<bool>& layers,
-                     const std::function<void(json::object& config)>& change) {
+void expect_indexers(const std::string& of, const std::string& architecture, const std::string& from,
+                     const std::vector<bool>& layers, const std::function<void(json::object& config)>& change) {
   ConvertedFolder folder(of);
   json::object config = folder.config();
   config["index_n_heads"] = 6, config["index_head_dim"] = 16, config["index_topk"] = 5;
@@ -372,7 +403,9 @@ void expect_indexers(const std::string& of, const std::string& architecture, con
                {"weights_proj.weight", "proj.weight", {6, 64}, true}};
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (const auto& part : parts) {
-      if (layers[layer]) folder.tensors().push_back({"model.layers." + std::to_string(layer) + ".self_attn.indexer." + part.stored, "BF16", part.shape});
+      if (layers[layer])
+        folder.tensors().push_back(
+            {"model.layers." + std::to_string(layer) + ".self_attn.indexer." + part.stored, "BF16", part.shape});
     }
   }
   folder.write_weights();
@@ -387,7 +420,8 @@ void expect_indexers(const std::string& of, const std::string& architecture, con
       ++n_found;
       EXPECT_EQ(found->view.dtype, part.is_f32 ? tensor::DType::F32 : tensor::DType::BF16) << part.name;
       const auto n = static_cast<int64_t>(found->view.shape.elements());
-      const std::string stored = random_values("model.layers." + std::to_string(layer) + ".self_attn.indexer." + part.stored, n, "BF16");
+      const std::string stored =
+          random_values("model.layers." + std::to_string(layer) + ".self_attn.indexer." + part.stored, n, "BF16");
       std::string expected = stored;
       if (part.is_f32) {  // a BF16 is the upper half of a float
         expected.clear();
@@ -444,7 +478,9 @@ TEST(Convert, AnInfiniteTimeStepIsNoLimit) {
 }
 
 TEST(Convert, FoldersThatAreRefusedSayWhy) {
-  const auto says = [](const std::string& found, const std::string& part) { EXPECT_NE(found.find(part), std::string::npos) << found << "\n  needs: " << part; };
+  const auto says = [](const std::string& found, const std::string& part) {
+    EXPECT_NE(found.find(part), std::string::npos) << found << "\n  needs: " << part;
+  };
   {
     ConvertedFolder folder("llama");
     folder.set("architectures", {"RwkvForCausalLM"});

@@ -23,9 +23,11 @@ constexpr size_t kShardsMax = 10'000;
 Folder::Folder(fs::path path) : path_(std::move(path)) {
   std::error_code error;
   if (!fs::is_directory(path_, error)) throw Error(Errc::io, fmt::format("{}: no folder", path_.string()));
-  if (!has("config.json")) throw Error(Errc::bad_file, fmt::format("{}: needs a config.json; there is none", path_.string()));
+  if (!has("config.json"))
+    throw Error(Errc::bad_file, fmt::format("{}: needs a config.json; there is none", path_.string()));
   config_ = *json_of("config.json");
-  if (config_.object() == nullptr) throw Error(Errc::bad_file, fmt::format("{}: config.json is no JSON object", path_.string()));
+  if (config_.object() == nullptr)
+    throw Error(Errc::bad_file, fmt::format("{}: config.json is no JSON object", path_.string()));
   open_weights();
 }
 
@@ -39,10 +41,13 @@ std::string Folder::text_of(const std::string& name, uint64_t bytes_max) const {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw Error(Errc::io, fmt::format("{}: no regular file", file.string()));
   const uint64_t size = fs::file_size(file, error);
-  if (error || size > bytes_max) throw Error(Errc::bad_file, fmt::format("{}: {} bytes; needs at most {}", file.string(), error ? 0 : size, bytes_max));
+  if (error || size > bytes_max)
+    throw Error(Errc::bad_file,
+                fmt::format("{}: {} bytes; needs at most {}", file.string(), error ? 0 : size, bytes_max));
   std::ifstream in(file, std::ios::binary);
   std::string text(static_cast<size_t>(size), '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(size))) throw Error(Errc::io, fmt::format("{}: cannot be read", file.string()));
+  if (!in.read(text.data(), static_cast<std::streamsize>(size)))
+    throw Error(Errc::io, fmt::format("{}: cannot be read", file.string()));
   return text;
 }
 
@@ -64,18 +69,22 @@ void Folder::refuse_without_weights() const {
   for (const auto& entry : fs::directory_iterator(path_)) {
     const std::string extension = entry.path().extension().string();
     if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt") {
-      throw Error(Errc::unsupported, fmt::format("{}: {} is a pickle, and there is no model.safetensors; assay opens no pickles, since reading one runs its code: "
-                                                 "save the model with save_pretrained(..., safe_serialization=True)", path_.string(),
-                                                 entry.path().filename().string()));
+      throw Error(Errc::unsupported, fmt::format("{}: {} is a pickle, and there is no model.safetensors; assay opens "
+                                                 "no pickles, since reading one runs its code: "
+                                                 "save the model with save_pretrained(..., safe_serialization=True)",
+                                                 path_.string(), entry.path().filename().string()));
     }
   }
-  throw Error(Errc::bad_file, fmt::format("{}: needs model.safetensors, or shards and model.safetensors.index.json; found neither", path_.string()));
+  throw Error(Errc::bad_file,
+              fmt::format("{}: needs model.safetensors, or shards and model.safetensors.index.json; found neither",
+                          path_.string()));
 }
 
 void Folder::open_weights() {
   const bool has_index = has("model.safetensors.index.json"), has_one = has("model.safetensors");
   if (has_index && has_one) {
-    throw Error(Errc::bad_file, fmt::format("{}: has a model.safetensors and an index of shards; needs one of them", path_.string()));
+    throw Error(Errc::bad_file,
+                fmt::format("{}: has a model.safetensors and an index of shards; needs one of them", path_.string()));
   }
   if (!has_index && !has_one) refuse_without_weights();
   if (has_index) {
@@ -86,13 +95,15 @@ void Folder::open_weights() {
   for (size_t i = 0; i < files_.size(); ++i) {
     for (StoredTensor& t : files_[i].tensors()) {
       t.shard = static_cast<int>(i);
-      if (tensors_.size() == kTensorsMax) throw Error(Errc::bad_file, fmt::format("{}: more than {} tensors", path_.string(), kTensorsMax));
+      if (tensors_.size() == kTensorsMax)
+        throw Error(Errc::bad_file, fmt::format("{}: more than {} tensors", path_.string(), kTensorsMax));
       tensors_.push_back(std::move(t));
     }
   }
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!by_name_.emplace(tensors_[i].name, i).second) {
-      throw Error(Errc::bad_file, fmt::format("{}: {} is in two shards", path_.string(), base::shown(tensors_[i].name)));
+      throw Error(Errc::bad_file,
+                  fmt::format("{}: {} is in two shards", path_.string(), base::shown(tensors_[i].name)));
     }
   }
 }
@@ -110,9 +121,10 @@ void Folder::open_index(const fs::path& index) {
     has_map = true;
     in.object([&](const std::string& tensor) {
       std::string shard = in.string();
-      if (shard.empty() || shard.find('/') != std::string::npos || shard.find('\\') != std::string::npos || shard == "." || shard == ".." ||
-          !shard.ends_with(".safetensors")) {
-        in.fail(fmt::format("{} is said to be in {}; needs the name of a .safetensors file of this folder", base::shown(tensor), base::shown(shard)));
+      if (shard.empty() || shard.find('/') != std::string::npos || shard.find('\\') != std::string::npos ||
+          shard == "." || shard == ".." || !shard.ends_with(".safetensors")) {
+        in.fail(fmt::format("{} is said to be in {}; needs the name of a .safetensors file of this folder",
+                            base::shown(tensor), base::shown(shard)));
       }
       const auto [found, is_new] = numbers.emplace(shard, static_cast<int>(shards.size()));
       if (is_new) shards.push_back(std::move(shard));
@@ -122,27 +134,36 @@ void Folder::open_index(const fs::path& index) {
     });
   });
   in.end();
-  if (!has_map || shards.empty()) throw Error(Errc::bad_file, fmt::format("{}: needs a weight_map of tensors to files", what));
+  if (!has_map || shards.empty())
+    throw Error(Errc::bad_file, fmt::format("{}: needs a weight_map of tensors to files", what));
   std::map<fs::path, std::string> real_names;
   for (const std::string& shard : shards) {
     const fs::path file = file_of(shard);
-    if (!has(shard)) throw Error(Errc::bad_file, fmt::format("{}: the index names {}, which is not there", path_.string(), base::shown(shard)));
+    if (!has(shard))
+      throw Error(Errc::bad_file,
+                  fmt::format("{}: the index names {}, which is not there", path_.string(), base::shown(shard)));
     const auto [other, is_new] = real_names.emplace(fs::canonical(file), shard);
-    if (!is_new) throw Error(Errc::bad_file, fmt::format("{}: {} and {} are one file", path_.string(), base::shown(other->second), base::shown(shard)));
+    if (!is_new)
+      throw Error(Errc::bad_file, fmt::format("{}: {} and {} are one file", path_.string(), base::shown(other->second),
+                                              base::shown(shard)));
     files_.emplace_back(file);
   }
   for (size_t i = 0; i < files_.size(); ++i) {
     for (const StoredTensor& t : files_[i].tensors()) {
       const auto found = shard_of.find(t.name);
       if (found == shard_of.end() || found->second != static_cast<int>(i)) {
-        throw Error(Errc::bad_file, fmt::format("{}: {} is in {}; the index says {}", path_.string(), base::shown(t.name), base::shown(shards[i]),
-                                                found == shard_of.end() ? std::string("nothing of it") : base::shown(shards[static_cast<size_t>(found->second)])));
+        throw Error(Errc::bad_file,
+                    fmt::format("{}: {} is in {}; the index says {}", path_.string(), base::shown(t.name),
+                                base::shown(shards[i]),
+                                found == shard_of.end() ? std::string("nothing of it")
+                                                        : base::shown(shards[static_cast<size_t>(found->second)])));
       }
       shard_of.erase(found);
     }
   }
   if (!shard_of.empty()) {
-    throw Error(Errc::bad_file, fmt::format("{}: the index puts {} into {}, which has no such tensor", path_.string(), base::shown(shard_of.begin()->first),
+    throw Error(Errc::bad_file, fmt::format("{}: the index puts {} into {}, which has no such tensor", path_.string(),
+                                            base::shown(shard_of.begin()->first),
                                             base::shown(shards[static_cast<size_t>(shard_of.begin()->second)])));
   }
 }

@@ -1,4 +1,5 @@
-// A model's folder as Hugging Face lays it out: safetensors (one file, or shards and their index), config.json, and what belongs to the tokenizer.
+// A model's folder as Hugging Face lays it out: safetensors (one file, or shards and their index), config.json, and
+// what belongs to the tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -22,15 +23,18 @@ class Folder {
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Json& config() const noexcept { return config_; }
-  const std::vector<StoredTensor>& tensors() const noexcept { return tensors_; }  // by shard, in the order of their data
+  const std::vector<StoredTensor>& tensors() const noexcept {
+    return tensors_;
+  }  // by shard, in the order of their data
   const StoredTensor* find(std::string_view name) const noexcept;
   void drop(const StoredTensor& tensor, std::span<const std::byte> part) const noexcept;
   void check_sizes() const;  // Error(io) where a shard has become shorter
   uint64_t weight_bytes() const noexcept;
 
   bool has(const std::string& name) const;
-  std::string text_of(const std::string& name, uint64_t bytes_max) const;  // of a file that is there; UTF-8 is not looked at
-  std::optional<Json> json_of(const std::string& name) const;              // nullopt: there is no such file
+  std::string text_of(const std::string& name,
+                      uint64_t bytes_max) const;               // of a file that is there; UTF-8 is not looked at
+  std::optional<Json> json_of(const std::string& name) const;  // nullopt: there is no such file
 
   const std::vector<std::string>& notes() const noexcept { return notes_; }  // links that were followed
 

@@ -22,14 +22,16 @@ void JsonCursor::fail(const std::string& problem) const {
 std::string JsonCursor::shown_key(const std::string& key) { return base::shown(key); }
 
 void JsonCursor::blanks() noexcept {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r')) ++at_;
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
+    ++at_;
 }
 
 char JsonCursor::peek() {
   blanks();
   if (at_ == text_.size()) fail("the JSON ends here, where a value is due");
   const char c = text_[at_];
-  if (c != '{' && c != '[' && c != '"' && c != 't' && c != 'f' && c != 'n' && c != 'I' && c != '-' && !is_digit(c)) fail("no JSON value begins here");
+  if (c != '{' && c != '[' && c != '"' && c != 't' && c != 'f' && c != 'n' && c != 'I' && c != '-' && !is_digit(c))
+    fail("no JSON value begins here");
   return c;
 }
 
@@ -135,7 +137,9 @@ uint32_t JsonCursor::hex4() {
 void JsonCursor::escape(std::string& out) {
   if (at_ == text_.size()) fail("a string is cut short");
   switch (const char c = text_[at_++]) {
-    case '"': case '\\': case '/': out += c; return;
+    case '"':
+    case '\\':
+    case '/': out += c; return;
     case 'b': out += '\b'; return;
     case 'f': out += '\f'; return;
     case 'n': out += '\n'; return;
@@ -162,7 +166,9 @@ void JsonCursor::string(std::string& out) {
   ++at_;
   while (true) {
     size_t end = at_;
-    while (end < text_.size() && text_[end] != '"' && text_[end] != '\\' && static_cast<unsigned char>(text_[end]) >= 0x20) ++end;
+    while (end < text_.size() && text_[end] != '"' && text_[end] != '\\' &&
+           static_cast<unsigned char>(text_[end]) >= 0x20)
+      ++end;
     out.append(text_, at_, end - at_);
     at_ = end;
     if (at_ == text_.size()) fail("a string is cut short");
@@ -187,7 +193,8 @@ void JsonCursor::skip() {
       return;
     case '[': array([&] { skip(); }); return;
     case '"': string(unused); return;
-    case 't': case 'f': boolean(); return;
+    case 't':
+    case 'f': boolean(); return;
     case 'n': null(); return;
     case 'I': infinity(); return;
     default: number();
@@ -212,7 +219,8 @@ Json Json::read(JsonCursor& in) {
       return of(std::move(elements));
     }
     case '"': return of(in.string());
-    case 't': case 'f': return of(in.boolean());
+    case 't':
+    case 'f': return of(in.boolean());
     case 'n': in.null(); return {};
     case 'I': in.infinity(); return of(std::string("Infinity"));
     default: return of(in.number());
@@ -261,7 +269,8 @@ std::string Json::shown() const {
   if (const bool* b = boolean()) return *b ? "true" : "false";
   if (const JsonNumber* n = number()) return n->integer ? fmt::format("{}", *n->integer) : fmt::format("{}", n->value);
   if (const std::string* s = string()) return base::shown(*s);
-  if (const Array* a = array()) return a->size() == 1 ? fmt::format("[{}]", (*a)[0].shown()) : fmt::format("an array of {}", a->size());
+  if (const Array* a = array())
+    return a->size() == 1 ? fmt::format("[{}]", (*a)[0].shown()) : fmt::format("an array of {}", a->size());
   return fmt::format("an object of {}", object()->size());
 }
 

@@ -1,5 +1,5 @@
-// JSON from strangers, read where it lies: a cursor over the text, so that a header of many megabytes needs no tree. Strict: one value, no two members
-// of one name, no lone surrogates, valid UTF-8, bounded in depth.
+// JSON from strangers, read where it lies: a cursor over the text, so that a header of many megabytes needs no tree.
+// Strict: one value, no two members of one name, no lone surrogates, valid UTF-8, bounded in depth.
 //   JsonCursor in(text, "config.json");
 //   in.object([&](const std::string& key) { key == "n" ? n = in.number().integer : in.skip(); });
 //   in.end();
@@ -27,7 +27,8 @@ class JsonCursor {
   // what: names the text in errors. Both must outlive this.
   JsonCursor(std::string_view text, std::string_view what) : text_(text), what_(what) {}
 
-  // The first character of the value that comes next: one of { [ " t f n - 0...9. Error(bad_file) for anything else, as from all below.
+  // The first character of the value that comes next: one of { [ " t f n - 0...9. Error(bad_file) for anything else, as
+  // from all below.
   char peek();
   JsonNumber number();
   bool boolean();
@@ -66,7 +67,7 @@ class JsonCursor {
  private:
   void blanks() noexcept;
   void expect(char c);
-  bool open(char bracket);    // false: it is closed at once
+  bool open(char bracket);  // false: it is closed at once
   bool goes_on(char bracket);
   void word(std::string_view expected);
   uint32_t hex4();
@@ -94,7 +95,7 @@ class Json {
   const std::string* string() const noexcept { return std::get_if<std::string>(&value_); }
   const Array* array() const noexcept { return std::get_if<Array>(&value_); }
   const Object* object() const noexcept { return std::get_if<Object>(&value_); }
-  const Json* find(std::string_view key) const noexcept;  // nullptr: no object, or no such member
+  const Json* find(std::string_view key) const noexcept;       // nullptr: no object, or no such member
   std::string_view text(std::string_view key) const noexcept;  // a member that is a string, else empty
   bool flag(std::string_view key) const noexcept;              // a member that is true
   std::string shown() const;                                   // shortened, for a message

@@ -50,7 +50,9 @@ class Message {
   }
 
  private:
-  [[noreturn]] static void fail(const std::string& problem) { throw Error(Errc::bad_file, fmt::format("tokenizer.model: {}", problem)); }
+  [[noreturn]] static void fail(const std::string& problem) {
+    throw Error(Errc::bad_file, fmt::format("tokenizer.model: {}", problem));
+  }
   std::string_view take(uint64_t n) {
     if (n > bytes_.size() - at_) fail(fmt::format("a field of {} bytes where {} are left", n, bytes_.size() - at_));
     const std::string_view part = bytes_.substr(at_, n);
@@ -80,10 +82,12 @@ Piece read_piece(std::string_view bytes, size_t i) {
     if (in.field() == 1) piece.text = in.bytes();
     if (in.field() == 2) piece.score = in.real();
     if (in.field() != 3) continue;
-    if (in.number() < 1 || in.number() > 6) throw Error(Errc::bad_file, fmt::format("tokenizer.model: piece {} is of kind {}; needs 1 to 6", i, in.number()));
+    if (in.number() < 1 || in.number() > 6)
+      throw Error(Errc::bad_file, fmt::format("tokenizer.model: piece {} is of kind {}; needs 1 to 6", i, in.number()));
     piece.kind = static_cast<PieceKind>(in.number());
   }
-  if (!std::isfinite(piece.score)) throw Error(Errc::bad_file, fmt::format("tokenizer.model: the score of piece {} is {}", i, piece.score));
+  if (!std::isfinite(piece.score))
+    throw Error(Errc::bad_file, fmt::format("tokenizer.model: the score of piece {} is {}", i, piece.score));
   if (!text::is_utf8(piece.text)) throw Error(Errc::bad_file, fmt::format("tokenizer.model: piece {} is no UTF-8", i));
   return piece;
 }
@@ -124,7 +128,8 @@ Pieces read_pieces(std::string_view bytes) {
   Message in(bytes);
   while (in.next()) {
     if (in.field() == 1) {
-      if (pieces.all.size() == kPiecesMax) throw Error(Errc::bad_file, fmt::format("tokenizer.model: more than {} pieces", kPiecesMax));
+      if (pieces.all.size() == kPiecesMax)
+        throw Error(Errc::bad_file, fmt::format("tokenizer.model: more than {} pieces", kPiecesMax));
       pieces.all.push_back(read_piece(in.bytes(), pieces.all.size()));
     }
     if (in.field() == 2) read_trainer(in.bytes(), pieces);

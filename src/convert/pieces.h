@@ -1,4 +1,5 @@
-// tokenizer.model: a vocabulary of SentencePiece, a protocol buffer. Source: sentencepiece_model.proto of github.com/google/sentencepiece.
+// tokenizer.model: a vocabulary of SentencePiece, a protocol buffer. Source: sentencepiece_model.proto of
+// github.com/google/sentencepiece.
 #pragma once
 
 #include <string>

@@ -29,20 +29,24 @@ DType own_type(const Folder& folder) {
 
 bool is_auto(std::string_view type) {
   std::string lower(type);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return lower == "auto";
 }
 
-const quantizing::Mix& mix_of(DType dtype) {
-  return quantizing::require_mix(tensor::traits(dtype).name);
-}
+const quantizing::Mix& mix_of(DType dtype) { return quantizing::require_mix(tensor::traits(dtype).name); }
 
 // Of a mix with blocks: the recipe of `assay quantize`, over what the file would be without it.
 void choose_blocks(Plan& plan, const quantizing::Mix& mix, DType base) {
   Draft& d = *plan.draft;
   quantizing::ModelFacts facts{d.architecture(), d.n_layers, d.n_heads, d.n_kv_heads, d.n_experts};
   std::vector<quantizing::RecipeTensor> tensors;
-  for (const Output& output : d.outputs) tensors.push_back({output.name, output.scales != nullptr ? DType::MXFP4 : output.is_f32 ? DType::F32 : base, output.shape});
+  for (const Output& output : d.outputs)
+    tensors.push_back({output.name,
+                       output.scales != nullptr ? DType::MXFP4
+                       : output.is_f32          ? DType::F32
+                                                : base,
+                       output.shape});
   quantizing::RecipeOptions recipe;
   recipe.mix = &mix;
   const std::vector<quantizing::Choice> choices = quantizing::choose_types(tensors, facts, recipe);
@@ -53,13 +57,15 @@ void choose_blocks(Plan& plan, const quantizing::Mix& mix, DType base) {
     }
     const quantizing::Choice& choice = choices[i];
     const std::string_view name = tensor::traits(choice.dtype).name;
-    if (choice.dtype != tensors[i].dtype && (choice.needs_matrix || quant::encode::find_encoder(choice.dtype) == nullptr)) {
+    if (choice.dtype != tensors[i].dtype &&
+        (choice.needs_matrix || quant::encode::find_encoder(choice.dtype) == nullptr)) {
       throw Error(Errc::bad_request, fmt::format("{} would be {}, which {}; needs another type", tensors[i].name, name,
-                                                 choice.needs_matrix ? "is of no use without an importance matrix" : "assay reads but does not write"));
+                                                 choice.needs_matrix ? "is of no use without an importance matrix"
+                                                                     : "assay reads but does not write"));
     }
     if (choice.wanted) {
-      d.notes.push_back(fmt::format("{}: {} columns are not whole blocks of {}: {} instead", tensors[i].name, tensors[i].shape.cols(),
-                                    tensor::traits(*choice.wanted).name, name));
+      d.notes.push_back(fmt::format("{}: {} columns are not whole blocks of {}: {} instead", tensors[i].name,
+                                    tensors[i].shape.cols(), tensor::traits(*choice.wanted).name, name));
     }
     plan.types.push_back(choice.dtype);
   }
@@ -69,22 +75,28 @@ void choose_types(Plan& plan, const ConvertOptions& options) {
   Draft& d = *plan.draft;
   const DType own = own_type(d.folder);
   const quantizing::Mix& mix = is_auto(options.outtype) ? mix_of(own) : quantizing::require_mix(options.outtype);
-  if (mix.id == MixId::copy) throw Error(Errc::bad_request, "--outtype COPY: a folder has nothing to copy; auto keeps its type");
-  std::stable_sort(d.outputs.begin(), d.outputs.end(), [](const Output& a, const Output& b) { return quantizing::goes_before(a.name, b.name); });
+  if (mix.id == MixId::copy)
+    throw Error(Errc::bad_request, "--outtype COPY: a folder has nothing to copy; auto keeps its type");
+  std::stable_sort(d.outputs.begin(), d.outputs.end(),
+                   [](const Output& a, const Output& b) { return quantizing::goes_before(a.name, b.name); });
   plan.type = mix.name;
   if (mix.id == MixId::f32 || mix.id == MixId::f16 || mix.id == MixId::bf16) {
-    for (const Output& output : d.outputs) plan.types.push_back(output.scales != nullptr ? DType::MXFP4 : output.is_f32 ? DType::F32 : mix.default_type);
+    for (const Output& output : d.outputs)
+      plan.types.push_back(output.scales != nullptr ? DType::MXFP4 : output.is_f32 ? DType::F32 : mix.default_type);
   } else {
-    if (options.keep_nonfinite) throw Error(Errc::bad_request, fmt::format("--keep-nonfinite: {} has no values that are not finite", mix.name));
+    if (options.keep_nonfinite)
+      throw Error(Errc::bad_request, fmt::format("--keep-nonfinite: {} has no values that are not finite", mix.name));
     choose_blocks(plan, mix, own);
   }
   d.head.set("general.file_type", gguf::Value::of(mix.file_type));
 }
 
 void note_config(Draft& d) {
-  for (const std::string& key : d.config.unread()) d.notes.push_back(fmt::format("config.json: {} is not known for {} and has no effect", key, d.architecture()));
+  for (const std::string& key : d.config.unread())
+    d.notes.push_back(fmt::format("config.json: {} is not known for {} and has no effect", key, d.architecture()));
   if (d.config.defaults_used().empty()) return;
-  d.notes.push_back(fmt::format("config.json leaves out, and Hugging Face's class has as defaults: {}", fmt::join(d.config.defaults_used(), ", ")));
+  d.notes.push_back(fmt::format("config.json leaves out, and Hugging Face's class has as defaults: {}",
+                                fmt::join(d.config.defaults_used(), ", ")));
 }
 
 }  // namespace
@@ -95,11 +107,14 @@ DrawnDraft draw_draft(const Folder& folder, bool text_only) {
   drawn.class_name = *folder.config().find("architectures")->array()->front().string();
   const FamilyOptions& family = drawn.family->options;
   const Json* quantised = folder.config().find("quantization_config");
-  if (quantised != nullptr && !quantised->is_null() && !(family.reads_mxfp4 && quantised->text("quant_method") == "mxfp4")) {
-    throw Error(Errc::unsupported, fmt::format("config.json: quantization_config says {}; assay converts checkpoints of F32, F16 and BF16",
-                                               base::shown(quantised->text("quant_method"))));
+  if (quantised != nullptr && !quantised->is_null() &&
+      !(family.reads_mxfp4 && quantised->text("quant_method") == "mxfp4")) {
+    throw Error(Errc::unsupported,
+                fmt::format("config.json: quantization_config says {}; assay converts checkpoints of F32, F16 and BF16",
+                            base::shown(quantised->text("quant_method"))));
   }
-  drawn.draft = std::make_unique<Draft>(folder, std::string(drawn.family->architecture), drawn.family->defaults, text_only, Draft::Names{family.prefix, family.bare});
+  drawn.draft = std::make_unique<Draft>(folder, std::string(drawn.family->architecture), drawn.family->defaults,
+                                        text_only, Draft::Names{family.prefix, family.bare});
   drawn.family->draw(*drawn.draft);
   drawn.draft->check_all_taken();
   return drawn;
@@ -117,7 +132,8 @@ Plan make_plan(const Folder& folder, const ConvertOptions& options) {
   if (name.filename().empty()) name = name.parent_path();
   d.head.set("general.name", gguf::Value::of(name.filename().string()));
   d.head.set("general.quantization_version", gguf::Value::of(uint32_t{2}));
-  if (folder.has("tokenizer.json")) plan.tokenizer = read_tokenizer_json(folder.text_of("tokenizer.json", kTokenizerBytesMax));
+  if (folder.has("tokenizer.json"))
+    plan.tokenizer = read_tokenizer_json(folder.text_of("tokenizer.json", kTokenizerBytesMax));
   const int64_t n_tokens = add_vocabulary(d, *plan.family, plan.tokenizer, {options.pre_tokenizer});
   if (family.cuts_vocabulary) d.limit_vocabulary(n_tokens);
   choose_types(plan, options);

@@ -9,7 +9,8 @@
 namespace assay::converting {
 namespace {
 
-// Where row i of the output stands before the rows of each head were made to take turns: j of the first half and j of the second become 2j and 2j + 1.
+// Where row i of the output stands before the rows of each head were made to take turns: j of the first half and j of
+// the second become 2j and 2j + 1.
 int64_t before_turns(const Output& output, int64_t i) noexcept {
   if (output.rope_heads == 0) return i;
   const int64_t width = output.rows / output.rope_heads, head = i / width, within = i % width;
@@ -55,7 +56,8 @@ void each_value(const Output& output, const StoredTensor& t, float* x, Operation
 // A row whose heads stand in turns, each read from its place in the folder.
 void widen_in_turns(const HeadTurns& turns, const StoredTensor& t, int64_t first, float* x) {
   for (int64_t i = 0; i < turns.n_each; ++i) {
-    for (int64_t group = 0; group < turns.n_groups; ++group, x += turns.width) widen(t, first + (group * turns.n_each + i) * turns.width, 1, turns.width, x);
+    for (int64_t group = 0; group < turns.n_groups; ++group, x += turns.width)
+      widen(t, first + (group * turns.n_each + i) * turns.width, 1, turns.width, x);
   }
 }
 
@@ -106,8 +108,8 @@ void read_row(const Output& output, int64_t row, float* x) {
   compute(output, row, t, x);
 }
 
-// The folder has 32 values as 16 bytes, value 2j in the low half of byte j; a GGUF block has its scale first, value j in the low half of byte j and value
-// 16 + j in the high one.
+// The folder has 32 values as 16 bytes, value 2j in the low half of byte j; a GGUF block has its scale first, value j
+// in the low half of byte j and value 16 + j in the high one.
 void read_packed_row(const Output& output, int64_t row, std::byte* bytes) {
   const Place place = place_of(output, row);
   const int64_t n_blocks = output.cols / 32;

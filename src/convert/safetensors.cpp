@@ -21,11 +21,26 @@ struct Type {
   uint64_t bits;
   std::optional<DType> dtype = std::nullopt;
 };
-constexpr std::array kTypes = {Type{"F32", 32, DType::F32}, Type{"F16", 16, DType::F16}, Type{"BF16", 16, DType::BF16}, Type{"F64", 64},
-                               Type{"F8_E4M3", 8},          Type{"F8_E5M2", 8},          Type{"F8_E8M0", 8},            Type{"F6_E2M3", 6},
-                               Type{"F6_E3M2", 6},          Type{"F4", 4},               Type{"I64", 64},               Type{"I32", 32},
-                               Type{"I16", 16},             Type{"I8", 8},               Type{"U64", 64},               Type{"U32", 32},
-                               Type{"U16", 16},             Type{"U8", 8},               Type{"BOOL", 8},               Type{"C64", 64}};
+constexpr std::array kTypes = {Type{"F32", 32, DType::F32},
+                               Type{"F16", 16, DType::F16},
+                               Type{"BF16", 16, DType::BF16},
+                               Type{"F64", 64},
+                               Type{"F8_E4M3", 8},
+                               Type{"F8_E5M2", 8},
+                               Type{"F8_E8M0", 8},
+                               Type{"F6_E2M3", 6},
+                               Type{"F6_E3M2", 6},
+                               Type{"F4", 4},
+                               Type{"I64", 64},
+                               Type{"I32", 32},
+                               Type{"I16", 16},
+                               Type{"I8", 8},
+                               Type{"U64", 64},
+                               Type{"U32", 32},
+                               Type{"U16", 16},
+                               Type{"U8", 8},
+                               Type{"BOOL", 8},
+                               Type{"C64", 64}};
 
 struct Declared {
   StoredTensor tensor;
@@ -47,7 +62,8 @@ Declared read_entry(JsonCursor& in, const std::string& name) {
     if (key == "dtype") {
       const std::string type = in.string();
       const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.name == type; });
-      if (found == kTypes.end()) in.fail(fmt::format("{} has the type {}, which safetensors has not", base::shown(name), base::shown(type)));
+      if (found == kTypes.end())
+        in.fail(fmt::format("{} has the type {}, which safetensors has not", base::shown(name), base::shown(type)));
       entry.tensor.type = found->name;
       entry.tensor.dtype = found->dtype;
       entry.bits = found->bits;
@@ -69,7 +85,8 @@ Declared read_entry(JsonCursor& in, const std::string& name) {
       in.fail(fmt::format("{} has a member {}, which safetensors has not", base::shown(name), base::shown(key)));
     }
   });
-  if (!entry.has_type || !entry.has_shape || !entry.has_offsets) in.fail(fmt::format("{} needs dtype, shape and two data_offsets", base::shown(name)));
+  if (!entry.has_type || !entry.has_shape || !entry.has_offsets)
+    in.fail(fmt::format("{} needs dtype, shape and two data_offsets", base::shown(name)));
   return entry;
 }
 
@@ -94,7 +111,8 @@ std::vector<Declared> read_header(std::string_view json, const std::string& what
       return;
     }
     if (entries.size() == kFileTensorsMax) in.fail(fmt::format("more than {} tensors", kFileTensorsMax));
-    if (name.empty() || name.size() > 512) in.fail(fmt::format("a tensor's name has {} bytes; needs 1 to 512", name.size()));
+    if (name.empty() || name.size() > 512)
+      in.fail(fmt::format("a tensor's name has {} bytes; needs 1 to 512", name.size()));
     entries.push_back(read_entry(in, name));
   });
   in.end();
@@ -105,8 +123,8 @@ bool is_pickle(std::span<const std::byte> bytes) noexcept {
   constexpr std::array<unsigned char, 4> kZip = {'P', 'K', 3, 4};
   if (bytes.size() >= 4 && std::memcmp(bytes.data(), kZip.data(), 4) == 0) return true;
   // Protocols 2 to 5 of a bare pickle; a header of so many bytes would lie beyond the limit.
-  return bytes.size() >= 3 && bytes[0] == std::byte{0x80} && bytes[1] >= std::byte{2} && bytes[1] <= std::byte{5} && bytes.size() > 8 &&
-         (bytes[4] != std::byte{0} || bytes[5] != std::byte{0});
+  return bytes.size() >= 3 && bytes[0] == std::byte{0x80} && bytes[1] >= std::byte{2} && bytes[1] <= std::byte{5} &&
+         bytes.size() > 8 && (bytes[4] != std::byte{0} || bytes[5] != std::byte{0});
 }
 
 }  // namespace
@@ -118,47 +136,65 @@ int64_t StoredTensor::rows() const noexcept {
 }
 
 std::vector<StoredTensor> read_safetensors(std::span<const std::byte> bytes, const std::string& what) {
-  if (bytes.size() < 8) throw Error(Errc::bad_file, fmt::format("{}: {} bytes are no safetensors file: it begins with 8 bytes of a length", what, bytes.size()));
+  if (bytes.size() < 8)
+    throw Error(Errc::bad_file, fmt::format("{}: {} bytes are no safetensors file: it begins with 8 bytes of a length",
+                                            what, bytes.size()));
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
-  if (header > kHeaderBytesMax) throw Error(Errc::bad_file, fmt::format("{}: a header of {} bytes; needs at most {}", what, header, kHeaderBytesMax));
+  if (header > kHeaderBytesMax)
+    throw Error(Errc::bad_file,
+                fmt::format("{}: a header of {} bytes; needs at most {}", what, header, kHeaderBytesMax));
   if (header > bytes.size() - 8) {
-    throw Error(Errc::bad_file, fmt::format("{}: a header of {} bytes; the file has {} behind its first 8", what, header, bytes.size() - 8));
+    throw Error(Errc::bad_file, fmt::format("{}: a header of {} bytes; the file has {} behind its first 8", what,
+                                            header, bytes.size() - 8));
   }
   const std::span<const std::byte> data = bytes.subspan(8 + header);
-  std::vector<Declared> entries = read_header({reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<size_t>(header)}, what);
-  std::sort(entries.begin(), entries.end(), [](const Declared& a, const Declared& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  std::vector<Declared> entries =
+      read_header({reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<size_t>(header)}, what);
+  std::sort(entries.begin(), entries.end(), [](const Declared& a, const Declared& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
   uint64_t at = 0;
   std::vector<StoredTensor> tensors;
   tensors.reserve(entries.size());
   for (Declared& entry : entries) {
     const std::string name = base::shown(entry.tensor.name);
     if (entry.begin > entry.end || entry.end > data.size()) {
-      throw Error(Errc::bad_file, fmt::format("{}: {}: bytes {} to {} of {}", what, name, entry.begin, entry.end, data.size()));
+      throw Error(Errc::bad_file,
+                  fmt::format("{}: {}: bytes {} to {} of {}", what, name, entry.begin, entry.end, data.size()));
     }
     if (entry.begin != at) {
-      throw Error(Errc::bad_file, fmt::format("{}: {} begins at byte {}, the tensor before it ends at {}: they may neither overlap nor leave a hole", what, name,
-                                              entry.begin, at));
+      throw Error(
+          Errc::bad_file,
+          fmt::format(
+              "{}: {} begins at byte {}, the tensor before it ends at {}: they may neither overlap nor leave a hole",
+              what, name, entry.begin, at));
     }
     const std::optional<uint64_t> needed = bytes_of(entry);
     if (!needed || *needed != entry.end - entry.begin) {
-      throw Error(Errc::bad_file, fmt::format("{}: {}: its shape needs {} bytes of {}, it has {}", what, name,
-                                              needed ? fmt::format("{}", *needed) : std::string("no whole number of, or beyond 2^59,"), entry.tensor.type,
-                                              entry.end - entry.begin));
+      throw Error(Errc::bad_file,
+                  fmt::format("{}: {}: its shape needs {} bytes of {}, it has {}", what, name,
+                              needed ? fmt::format("{}", *needed) : std::string("no whole number of, or beyond 2^59,"),
+                              entry.tensor.type, entry.end - entry.begin));
     }
     entry.tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
     at = entry.end;
     tensors.push_back(std::move(entry.tensor));
   }
-  if (at != data.size()) throw Error(Errc::bad_file, fmt::format("{}: {} bytes of data, its tensors end at {}", what, data.size(), at));
+  if (at != data.size())
+    throw Error(Errc::bad_file, fmt::format("{}: {} bytes of data, its tensors end at {}", what, data.size(), at));
   return tensors;
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : map_(path) {
   const std::string what = path.filename().string();
   if (is_pickle(map_.bytes())) {
-    throw Error(Errc::unsupported, fmt::format("{} is a pickle under the name of a safetensors file; assay opens none, since reading one runs its code: "
-                                               "save the model with save_pretrained(..., safe_serialization=True)", what));
+    throw Error(
+        Errc::unsupported,
+        fmt::format(
+            "{} is a pickle under the name of a safetensors file; assay opens none, since reading one runs its code: "
+            "save the model with save_pretrained(..., safe_serialization=True)",
+            what));
   }
   tensors_ = read_safetensors(map_.bytes(), what);
 }

@@ -1,5 +1,6 @@
-// Safetensors files: what their header says, held against the bytes, and views of the tensors. A header is a u64 of its length, JSON, then the data without
-// holes or overlaps. Source: the format's description at github.com/huggingface/safetensors.
+// Safetensors files: what their header says, held against the bytes, and views of the tensors. A header is a u64 of its
+// length, JSON, then the data without holes or overlaps. Source: the format's description at
+// github.com/huggingface/safetensors.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,9 @@
 namespace assay::converting {
 
 inline constexpr uint64_t kHeaderBytesMax = 100'000'000;
-inline constexpr size_t kTensorsMax = size_t{1} << 20;  // of a folder: models of experts one by one have tens of thousands
-inline constexpr size_t kFileTensorsMax = 65'536;       // of one file
+inline constexpr size_t kTensorsMax = size_t{1}
+                                      << 20;       // of a folder: models of experts one by one have tens of thousands
+inline constexpr size_t kFileTensorsMax = 65'536;  // of one file
 
 struct StoredTensor {
   std::string name;
@@ -32,7 +34,8 @@ struct StoredTensor {
   int64_t rows() const noexcept;  // product of all but the last
 };
 
-// The tensors of a file's bytes, in the order of their data. what: names the file in errors. Error(bad_file) for anything that is not as the format says.
+// The tensors of a file's bytes, in the order of their data. what: names the file in errors. Error(bad_file) for
+// anything that is not as the format says.
 std::vector<StoredTensor> read_safetensors(std::span<const std::byte> bytes, const std::string& what);
 
 class SafetensorsFile {

@@ -14,7 +14,8 @@
 namespace assay::converting {
 namespace {
 
-// Of 0.1 s of processor time on a machine of its own: shared ones take several times as much, what grows with the size far more.
+// Of 0.1 s of processor time on a machine of its own: shared ones take several times as much, what grows with the size
+// far more.
 constexpr double kSlack = 20 * test::kPatience;
 
 std::string file_of(const std::string& header, size_t n_data, std::optional<uint64_t> length = std::nullopt) {
@@ -24,7 +25,9 @@ std::string file_of(const std::string& header, size_t n_data, std::optional<uint
   return bytes + header + std::string(n_data, '\1');
 }
 
-std::vector<StoredTensor> read(const std::string& bytes) { return read_safetensors(std::as_bytes(std::span(bytes)), "x"); }
+std::vector<StoredTensor> read(const std::string& bytes) {
+  return read_safetensors(std::as_bytes(std::span(bytes)), "x");
+}
 
 std::string refusal(const std::string& bytes) {
   try {
@@ -36,13 +39,16 @@ std::string refusal(const std::string& bytes) {
   return "taken";
 }
 
-std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
+std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
+                  const std::string& offsets) {
   return fmt::format(R"("{}":{{"dtype":"{}","shape":{},"data_offsets":{}}})", name, dtype, shape, offsets);
 }
 
 TEST(Safetensors, TensorsInTheOrderOfTheirData) {
-  const auto tensors = read(file_of(fmt::format(R"({{"__metadata__":{{"format":"pt"}},{},{},{}}}  )", entry("b", "F32", "[2,2]", "[4,20]"),
-                                                entry("a", "BF16", "[2]", "[0,4]"), entry("c", "I64", "[]", "[20,28]")), 28));
+  const auto tensors = read(
+      file_of(fmt::format(R"({{"__metadata__":{{"format":"pt"}},{},{},{}}}  )", entry("b", "F32", "[2,2]", "[4,20]"),
+                          entry("a", "BF16", "[2]", "[0,4]"), entry("c", "I64", "[]", "[20,28]")),
+              28));
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_EQ(tensors[0].name, "a");
   EXPECT_EQ(tensors[0].dtype, tensor::DType::BF16);
@@ -80,18 +86,24 @@ TEST(Safetensors, WhatContradictsItselfIsNamed) {
       {one("F32", "[1]", "[0,4,8]", 4), "more than two data_offsets"},
       {one("F32", "[1]", "[0]", 4), "needs dtype, shape and two"},
       {one("F32", "[1]", "[0,18446744073709551616]", 4), "whole number"},
-      {refusal(file_of(fmt::format("{{{},{}}}", entry("t", "F32", "[1]", "[0,4]"), entry("t", "F32", "[1]", "[4,8]")), 8)), "have the name 't'"},
-      {refusal(file_of(fmt::format("{{{},{}}}", entry("t", "F32", "[1]", "[0,4]"), entry("u", "F32", "[1]", "[2,6]")), 6)), "neither overlap"},
+      {refusal(
+           file_of(fmt::format("{{{},{}}}", entry("t", "F32", "[1]", "[0,4]"), entry("t", "F32", "[1]", "[4,8]")), 8)),
+       "have the name 't'"},
+      {refusal(
+           file_of(fmt::format("{{{},{}}}", entry("t", "F32", "[1]", "[0,4]"), entry("u", "F32", "[1]", "[2,6]")), 6)),
+       "neither overlap"},
       {refusal(file_of("{\"t\":{\"dtype\":\"F32\",\"more\":1}}", 0)), "has a member 'more'"},
       {refusal(file_of("{\"\":{}}", 0)), "name has 0 bytes"},
   };
   for (const Case& c : cases) EXPECT_NE(c.found.find(c.says), std::string::npos) << c.found << "\n  needs: " << c.says;
 }
 
-// Refused before memory or time is spent on what the header announces: in one line, in a tenth of a second of this thread's time.
+// Refused before memory or time is spent on what the header announces: in one line, in a tenth of a second of this
+// thread's time.
 TEST(Safetensors, LargeHeadersAreRefusedAtOnce) {
   std::string many = "{";
-  for (int i = 0; i < 1'000'000; ++i) many += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
+  for (int i = 0; i < 1'000'000; ++i)
+    many += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
   many += "}";
   struct Case {
     std::string bytes;
@@ -132,11 +144,31 @@ TEST(Json, StrictAndBounded) {
     return "taken";
   };
   EXPECT_NE(problem(std::string(10000, '[')).find("nested deeper than 64"), std::string::npos);
-  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,}", "01", "1.", "1e", "-", "nul", "\"\\x\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"\n\"", "\"\xff\"",
-                          "1 2", "{\"a\":1,\"a\":2}", "{a:1}", "1e999", "NaN", "\xef\xbb\xbf{}"}) {
+  for (const char* bad : {"",
+                          "{",
+                          "[1,]",
+                          "{\"a\":1,}",
+                          "01",
+                          "1.",
+                          "1e",
+                          "-",
+                          "nul",
+                          "\"\\x\"",
+                          "\"\\ud800\"",
+                          "\"\\udc00\"",
+                          "\"\\ud800\\u0041\"",
+                          "\"\n\"",
+                          "\"\xff\"",
+                          "1 2",
+                          "{\"a\":1,\"a\":2}",
+                          "{a:1}",
+                          "1e999",
+                          "NaN",
+                          "\xef\xbb\xbf{}"}) {
     EXPECT_NE(problem(bad), "taken") << bad;
   }
-  const Json json = Json::parse(R"( {"a": [1, -2.5e1, true, null], "b": "\ud83d\ude00\u00e9\n", "c": 9223372036854775808} )", "x");
+  const Json json =
+      Json::parse(R"( {"a": [1, -2.5e1, true, null], "b": "\ud83d\ude00\u00e9\n", "c": 9223372036854775808} )", "x");
   ASSERT_EQ(json.find("a")->array()->size(), 4u);
   EXPECT_EQ((*json.find("a")->array())[0].number()->integer, 1);
   EXPECT_EQ((*json.find("a")->array())[1].number()->value, -25.0);

@@ -17,8 +17,10 @@ constexpr uint64_t kTemplateBytesMax = 1 << 20;
 
 class SpecialTokens {
  public:
-  SpecialTokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab)
-      : draft_(draft), family_(family), tokenizer_(tokenizer), n_vocab_(n_vocab), config_(draft.folder.json_of("tokenizer_config.json")) {}
+  SpecialTokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer,
+                std::optional<int64_t> n_vocab)
+      : draft_(draft), family_(family), tokenizer_(tokenizer), n_vocab_(n_vocab),
+        config_(draft.folder.json_of("tokenizer_config.json")) {}
 
   void run() {
     if (config_) {
@@ -47,9 +49,12 @@ class SpecialTokens {
   void set_by_text() {
     for (const auto& [type, text] : family_.options.special_texts) {
       if (ids_.contains(std::string(type)) || !tokenizer_) continue;
-      const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(), [wanted = text](const AddedToken& t) { return t.content == wanted; });
+      const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(),
+                                      [wanted = text](const AddedToken& t) { return t.content == wanted; });
       if (found == tokenizer_->added.end()) {
-        throw Error(Errc::bad_file, fmt::format("tokenizer.json: needs the added token {}, which is {} in models of {}; there is none", base::shown(text), type, draft_.architecture()));
+        throw Error(Errc::bad_file,
+                    fmt::format("tokenizer.json: needs the added token {}, which is {} in models of {}; there is none",
+                                base::shown(text), type, draft_.architecture()));
       }
       set(std::string(type), found->id);
     }
@@ -59,7 +64,8 @@ class SpecialTokens {
     const std::string_view type = normalizer.text("type");
     const auto write_flag = [&](std::string_view from, std::string_view to) {
       const Json* flag = normalizer.find(from);
-      if (flag != nullptr && flag->boolean() != nullptr) draft_.head.set(fmt::format("tokenizer.ggml.normalizer.{}", to), Value::of(*flag->boolean()));
+      if (flag != nullptr && flag->boolean() != nullptr)
+        draft_.head.set(fmt::format("tokenizer.ggml.normalizer.{}", to), Value::of(*flag->boolean()));
     };
     if (type == "Lowercase") draft_.head.set("tokenizer.ggml.normalizer.lowercase", Value::of(true));
     if (type == "StripAccents") draft_.head.set("tokenizer.ggml.normalizer.strip_accents", Value::of(true));
@@ -83,7 +89,8 @@ class SpecialTokens {
   void set(const std::string& type, int64_t id) {
     if (id < 0) throw Error(Errc::bad_file, fmt::format("config.json: {}_token_id is {}", type, id));
     if (n_vocab_ && id >= *n_vocab_) {
-      draft_.notes.push_back(fmt::format("config.json: {}_token_id is {}, the vocabulary has {} tokens: left out", type, id, *n_vocab_));
+      draft_.notes.push_back(
+          fmt::format("config.json: {}_token_id is {}, the vocabulary has {} tokens: left out", type, id, *n_vocab_));
       return;
     }
     ids_.try_emplace(type, id);
@@ -98,25 +105,29 @@ class SpecialTokens {
       return token == nullptr ? std::string() : std::string(token->text("id"));
     };
     if (const std::string first = special(single->array()->front()); !first.empty()) {
-      if (!config_ || (first != texts_["bos"] && first != texts_["cls"] && texts_["bos"].empty())) texts_["bos"] = first;
+      if (!config_ || (first != texts_["bos"] && first != texts_["cls"] && texts_["bos"].empty()))
+        texts_["bos"] = first;
       adds_["bos"] = first == texts_["bos"] || first == texts_["cls"];
     }
     if (const std::string last = special(single->array()->back()); !last.empty()) {
-      if (config_ && last != texts_["eos"] && !texts_["eos"].empty()) {  // a text ends with another token than an answer
+      if (config_ && last != texts_["eos"] &&
+          !texts_["eos"].empty()) {  // a text ends with another token than an answer
         types_.push_back("eot");
         texts_["eot"] = texts_["eos"];
       }
       texts_["eos"] = last;
       adds_["eos"] = true;
     }
-    if (const Json* pair = processor.find("pair"); pair != nullptr && pair->array() != nullptr) read_pair(*pair->array(), special);
+    if (const Json* pair = processor.find("pair"); pair != nullptr && pair->array() != nullptr)
+      read_pair(*pair->array(), special);
   }
 
   template <class Special>
   void read_pair(const Json::Array& pair, Special special) {
     size_t begin = 0, end = pair.size();
     if (begin < end && special(pair[begin]) == texts_["bos"] && !texts_["bos"].empty()) ++begin;
-    if (begin < end && special(pair[end - 1]) == texts_["eos"] && !texts_["eos"].empty() && adds_.contains("eos")) --end;
+    if (begin < end && special(pair[end - 1]) == texts_["eos"] && !texts_["eos"].empty() && adds_.contains("eos"))
+      --end;
     const auto sequence = [&](size_t i) {
       const Json* part = pair[i].find("Sequence");
       return part == nullptr ? std::string_view() : part->text("id");
@@ -124,7 +135,9 @@ class SpecialTokens {
     if (end - begin < 3 || sequence(begin) != "A" || sequence(end - 1) != "B") return;
     bool adds = false;
     const std::string middle = special(pair[begin + 1]);
-    const auto separates = [&](const std::string& token) { return !token.empty() && (token == texts_["sep"] || token == texts_["eos"]); };
+    const auto separates = [&](const std::string& token) {
+      return !token.empty() && (token == texts_["sep"] || token == texts_["eos"]);
+    };
     if (separates(middle) && !adds_.contains("eos")) adds = true;
     if (end - begin == 4 && separates(special(pair[begin + 2]))) adds = true;
     adds_["sep"] = adds;
@@ -143,7 +156,8 @@ class SpecialTokens {
       } else if (type == "TemplateProcessing") {
         read_template(processor);
       } else {
-        throw Error(Errc::unsupported, fmt::format("tokenizer.json: the post-processor {} is not known", base::shown(type)));
+        throw Error(Errc::unsupported,
+                    fmt::format("tokenizer.json: the post-processor {} is not known", base::shown(type)));
       }
     };
     const Json* parts = top.find("processors");
@@ -152,16 +166,19 @@ class SpecialTokens {
   }
 
   void read_config(const std::string& type) {
-    if (const Json* adds = config_->find(fmt::format("add_{}_token", type)); adds != nullptr && adds->boolean() != nullptr) {
+    if (const Json* adds = config_->find(fmt::format("add_{}_token", type));
+        adds != nullptr && adds->boolean() != nullptr) {
       const auto [known, is_new] = adds_.try_emplace(type, *adds->boolean());
       if (!is_new && known->second != *adds->boolean()) {
-        draft_.notes.push_back(fmt::format("tokenizer_config.json: add_{}_token is {}, tokenizer.json's post-processor does otherwise and counts", type,
-                                           *adds->boolean()));
+        draft_.notes.push_back(fmt::format(
+            "tokenizer_config.json: add_{}_token is {}, tokenizer.json's post-processor does otherwise and counts",
+            type, *adds->boolean()));
       }
     }
     const std::string& text = texts_[type];
     if (text.empty() || !tokenizer_) return;
-    const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(), [&](const AddedToken& t) { return t.content == text; });
+    const auto found = std::find_if(tokenizer_->added.begin(), tokenizer_->added.end(),
+                                    [&](const AddedToken& t) { return t.content == text; });
     if (found != tokenizer_->added.end()) set(type, found->id);
   }
 
@@ -200,8 +217,10 @@ class SpecialTokens {
     std::string text;
     if (own != nullptr && own->string() != nullptr) {
       text = *own->string();
-      if (draft_.folder.has("chat_template.jinja") && draft_.folder.text_of("chat_template.jinja", kTemplateBytesMax) != text) {
-        draft_.notes.push_back("tokenizer_config.json and chat_template.jinja have different templates; the first is taken");
+      if (draft_.folder.has("chat_template.jinja") &&
+          draft_.folder.text_of("chat_template.jinja", kTemplateBytesMax) != text) {
+        draft_.notes.push_back(
+            "tokenizer_config.json and chat_template.jinja have different templates; the first is taken");
       }
     } else if (draft_.folder.has("chat_template.jinja")) {
       text = draft_.folder.text_of("chat_template.jinja", kTemplateBytesMax);
@@ -212,8 +231,9 @@ class SpecialTokens {
   }
 
   void write() {
-    static const std::map<std::string, std::string> kKeys = {{"bos", "bos"},     {"eos", "eos"},   {"unk", "unknown"}, {"sep", "seperator"},
-                                                             {"pad", "padding"}, {"mask", "mask"}, {"eot", "eot"}, {"eom", "eom"}};
+    static const std::map<std::string, std::string> kKeys = {
+        {"bos", "bos"},     {"eos", "eos"},   {"unk", "unknown"}, {"sep", "seperator"},
+        {"pad", "padding"}, {"mask", "mask"}, {"eot", "eot"},     {"eom", "eom"}};
     for (const auto& [type, id] : ids_) {
       const auto key = kKeys.find(type);
       if (key == kKeys.end()) continue;  // cls: GGUF has no key for it
@@ -221,7 +241,8 @@ class SpecialTokens {
       draft_.head.set(fmt::format("tokenizer.ggml.{}_token_id", key->second), Value::of(static_cast<uint32_t>(id)));
     }
     for (const auto& [type, adds] : adds_) {
-      if (type == "bos" || type == "eos" || type == "sep") draft_.head.set(fmt::format("tokenizer.ggml.add_{}_token", type), Value::of(adds));
+      if (type == "bos" || type == "eos" || type == "sep")
+        draft_.head.set(fmt::format("tokenizer.ggml.add_{}_token", type), Value::of(adds));
     }
   }
 
@@ -240,7 +261,9 @@ std::vector<int64_t> ids_of(const Json* value) {
   std::vector<int64_t> ids;
   if (value == nullptr) return ids;
   const auto add = [&](const Json& one) {
-    if (one.number() != nullptr && one.number()->integer && *one.number()->integer >= 0 && *one.number()->integer <= int64_t{0x7FFFFFFF}) ids.push_back(*one.number()->integer);
+    if (one.number() != nullptr && one.number()->integer && *one.number()->integer >= 0 &&
+        *one.number()->integer <= int64_t{0x7FFFFFFF})
+      ids.push_back(*one.number()->integer);
   };
   if (value->array() == nullptr) {
     add(*value);
@@ -252,7 +275,9 @@ std::vector<int64_t> ids_of(const Json* value) {
 
 // What a family's files say whatever else does.
 void add_habits(Draft& d, const Family& family) {
-  const auto set = [&](std::string_view name, int64_t id) { d.head.set(fmt::format("tokenizer.ggml.{}_token_id", name), Value::of(static_cast<uint32_t>(id))); };
+  const auto set = [&](std::string_view name, int64_t id) {
+    d.head.set(fmt::format("tokenizer.ggml.{}_token_id", name), Value::of(static_cast<uint32_t>(id)));
+  };
   const auto set_missing = [&](std::string_view name, bool value) {
     const std::string key = fmt::format("tokenizer.ggml.add_{}_token", name);
     if (d.head.find(key) == nullptr) d.head.set(key, Value::of(value));
@@ -261,13 +286,18 @@ void add_habits(Draft& d, const Family& family) {
   if (family.options.habit == TokenHabit::hunyuan) {
     if (const std::vector<int64_t> end = ids_of(d.config.find("eod_token_id")); end.size() == 1) set("eos", end[0]);
     const auto generation = d.folder.json_of("generation_config.json");
-    if (const std::vector<int64_t> ends = ids_of(generation ? generation->find("eos_token_id") : nullptr); ends.size() >= 2) set("eot", ends[0]);
+    if (const std::vector<int64_t> ends = ids_of(generation ? generation->find("eos_token_id") : nullptr);
+        ends.size() >= 2)
+      set("eot", ends[0]);
   }
   if (family.options.habit == TokenHabit::laguna) {
-    const std::vector<int64_t> ends = ids_of(d.config.find("eos_token_id")), begins = ids_of(d.config.find("bos_token_id"));
-    const auto other = std::find_if(ends.begin(), ends.end(), [&](int64_t id) { return begins.empty() || id != begins.front(); });
+    const std::vector<int64_t> ends = ids_of(d.config.find("eos_token_id")),
+                               begins = ids_of(d.config.find("bos_token_id"));
+    const auto other =
+        std::find_if(ends.begin(), ends.end(), [&](int64_t id) { return begins.empty() || id != begins.front(); });
     if (ends.size() > 1 && other != ends.end()) set("eot", *other);
-    if (d.folder.has("chat_template.jinja")) d.head.set("tokenizer.chat_template", Value::of(d.folder.text_of("chat_template.jinja", kTemplateBytesMax)));
+    if (d.folder.has("chat_template.jinja"))
+      d.head.set("tokenizer.chat_template", Value::of(d.folder.text_of("chat_template.jinja", kTemplateBytesMax)));
   }
   if (family.options.habit == TokenHabit::surrounded) {
     for (const std::string_view name : {"bos", "eos", "sep"}) set_missing(name, true);
@@ -277,7 +307,8 @@ void add_habits(Draft& d, const Family& family) {
 
 }  // namespace
 
-void add_special_tokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer, std::optional<int64_t> n_vocab) {
+void add_special_tokens(Draft& draft, const Family& family, const std::optional<TokenizerJson>& tokenizer,
+                        std::optional<int64_t> n_vocab) {
   SpecialTokens(draft, family, tokenizer, n_vocab).run();
   add_habits(draft, family);
 }

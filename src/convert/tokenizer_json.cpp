@@ -19,7 +19,8 @@ constexpr size_t kMergesMax = size_t{1} << 23;
 
 int64_t id_of(JsonCursor& in) {
   const JsonNumber n = in.number();
-  if (!n.integer || *n.integer < 0 || *n.integer >= static_cast<int64_t>(kVocabSizeMax)) in.fail(fmt::format("needs a token id below {}", kVocabSizeMax));
+  if (!n.integer || *n.integer < 0 || *n.integer >= static_cast<int64_t>(kVocabSizeMax))
+    in.fail(fmt::format("needs a token id below {}", kVocabSizeMax));
   return *n.integer;
 }
 
@@ -34,7 +35,8 @@ void read_merge(JsonCursor& in, TokenizerJson& all) {
   }
   const std::string both = in.string();
   const size_t blank = both.find(' ');
-  if (blank == std::string::npos || blank == 0 || blank + 1 == both.size() || both.find(' ', blank + 1) != std::string::npos) {
+  if (blank == std::string::npos || blank == 0 || blank + 1 == both.size() ||
+      both.find(' ', blank + 1) != std::string::npos) {
     in.fail(fmt::format("the merge {}: needs two texts with one space between them", base::shown(both)));
   }
   all.merges.emplace_back(both.substr(0, blank), both.substr(blank + 1));
@@ -47,9 +49,12 @@ void read_scored(JsonCursor& in, TokenizerJson& all) {
   std::string text;
   double score = 0;
   in.array([&] {
-    if (n == 0) text = in.string();
-    else if (n == 1) score = in.number().value;
-    else in.fail("a token of a Unigram has a text and a score");
+    if (n == 0)
+      text = in.string();
+    else if (n == 1)
+      score = in.number().value;
+    else
+      in.fail("a token of a Unigram has a text and a score");
     ++n;
   });
   if (n != 2) in.fail("a token of a Unigram needs a text and a score");
@@ -125,7 +130,8 @@ bool add_part(const Json& part, PreTokenizer& pre, std::string& unknown) {
   if (type == "Sequence") {
     const Json* parts = part.find("pretokenizers");
     if (parts == nullptr || parts->array() == nullptr) return false;
-    return std::all_of(parts->array()->begin(), parts->array()->end(), [&](const Json& one) { return add_part(one, pre, unknown); });
+    return std::all_of(parts->array()->begin(), parts->array()->end(),
+                       [&](const Json& one) { return add_part(one, pre, unknown); });
   }
   if (type == "ByteLevel") {
     if (part.flag("add_prefix_space")) {
@@ -144,8 +150,10 @@ bool add_part(const Json& part, PreTokenizer& pre, std::string& unknown) {
   if (type == "Split") {
     const Json* pattern = part.find("pattern");
     const std::string_view behavior = part.text("behavior");
-    // "Removed" with "invert" keeps the matches and drops what is between them, which is nothing where the expression takes every character.
-    const bool keeps = (behavior == "Isolated" && !part.flag("invert")) || (behavior == "Removed" && part.flag("invert"));
+    // "Removed" with "invert" keeps the matches and drops what is between them, which is nothing where the expression
+    // takes every character.
+    const bool keeps =
+        (behavior == "Isolated" && !part.flag("invert")) || (behavior == "Removed" && part.flag("invert"));
     if (pattern == nullptr || !keeps) {
       unknown += fmt::format(" with the behavior {}{}", base::shown(behavior), part.flag("invert") ? ", inverted" : "");
       return false;
@@ -164,7 +172,9 @@ std::string spelled(std::string_view expression) {
   for (size_t at = 0; at < expression.size();) {
     const size_t end = expression.substr(at, 3) == R"(\x{)" ? expression.find('}', at) : std::string_view::npos;
     uint32_t code = 0;
-    if (end != std::string_view::npos && std::from_chars(expression.data() + at + 3, expression.data() + end, code, 16).ec == std::errc{} && code >= 0x80) {
+    if (end != std::string_view::npos &&
+        std::from_chars(expression.data() + at + 3, expression.data() + end, code, 16).ec == std::errc{} &&
+        code >= 0x80) {
       text::append_utf8(out, code);
       at = end + 1;
     } else {
@@ -177,21 +187,40 @@ std::string spelled(std::string_view expression) {
 bool cuts_alike(const PreTokenizer& pre, const text::PreTokenizerRules& rules) {
   if (pre.steps.size() != rules.steps.size()) return false;
   for (size_t i = 0; i < pre.steps.size(); ++i) {
-    if (rules.steps[i].cut != text::Cut::isolate || spelled(pre.steps[i].expression) != spelled(rules.steps[i].expression)) return false;
+    if (rules.steps[i].cut != text::Cut::isolate ||
+        spelled(pre.steps[i].expression) != spelled(rules.steps[i].expression))
+      return false;
   }
   return true;
 }
 
-// Of rules with several names the one to write: first what the architecture's models have, then the oldest. Names not listed come after these.
+// Of rules with several names the one to write: first what the architecture's models have, then the oldest. Names not
+// listed come after these.
 struct Preferred {
   std::string_view architecture, name;
 };
 constexpr std::array kPreferred = {
-    Preferred{"olmo", "olmo"},        Preferred{"olmo2", "dbrx"},        Preferred{"exaone4", "exaone4"},  Preferred{"granite", "refact"},
-    Preferred{"command-r", "command-r"}, Preferred{"starcoder2", "starcoder"}, Preferred{"stablelm", "stablelm2"}, Preferred{"phi2", "phi-2"},
-    Preferred{"glm4", "glm4"},        Preferred{"llama4", "llama4"},    Preferred{"smollm3", "smaug-bpe"}, Preferred{"minimax-m2", "minimax-m2"}, Preferred{"mellum", "mellum"},
-    Preferred{"", "llama-bpe"},       Preferred{"", "gpt-2"},            Preferred{"", "smollm"},          Preferred{"", "qwen2"},
-    Preferred{"", "dbrx"},            Preferred{"", "glm4"},             Preferred{"", "gpt-4o"},          Preferred{"", "deepseek-v3"},
+    Preferred{"olmo", "olmo"},
+    Preferred{"olmo2", "dbrx"},
+    Preferred{"exaone4", "exaone4"},
+    Preferred{"granite", "refact"},
+    Preferred{"command-r", "command-r"},
+    Preferred{"starcoder2", "starcoder"},
+    Preferred{"stablelm", "stablelm2"},
+    Preferred{"phi2", "phi-2"},
+    Preferred{"glm4", "glm4"},
+    Preferred{"llama4", "llama4"},
+    Preferred{"smollm3", "smaug-bpe"},
+    Preferred{"minimax-m2", "minimax-m2"},
+    Preferred{"mellum", "mellum"},
+    Preferred{"", "llama-bpe"},
+    Preferred{"", "gpt-2"},
+    Preferred{"", "smollm"},
+    Preferred{"", "qwen2"},
+    Preferred{"", "dbrx"},
+    Preferred{"", "glm4"},
+    Preferred{"", "gpt-4o"},
+    Preferred{"", "deepseek-v3"},
     Preferred{"", "bloom"},
 };
 
@@ -236,7 +265,8 @@ std::optional<PreTokenizer> read_pre_tokenizer(const Json& pre_tokenizer, std::s
   return pre;
 }
 
-std::optional<std::string> pre_tokenizer_name(const PreTokenizer& pre, bool ignores_merges, std::string_view architecture) {
+std::optional<std::string> pre_tokenizer_name(const PreTokenizer& pre, bool ignores_merges,
+                                              std::string_view architecture) {
   const auto fits = [&](std::string_view name) {
     const auto rules = text::find_pre_tokenizer(name);
     return rules && rules->ignores_merges == ignores_merges && cuts_alike(pre, *rules);

@@ -40,15 +40,17 @@ TokenizerJson read_tokenizer_json(std::string_view text);
 struct PreStep {
   std::string expression;
 };
-// nullopt where a part is there that is not known; `unknown` then says which. A normalizer is known where it leaves text as it is, or is NFC.
+// nullopt where a part is there that is not known; `unknown` then says which. A normalizer is known where it leaves
+// text as it is, or is NFC.
 struct PreTokenizer {
   std::vector<PreStep> steps;
   bool byte_level = false;
 };
 std::optional<PreTokenizer> read_pre_tokenizer(const Json& pre_tokenizer, std::string& unknown);
 
-// The name of the rules in text/pre_tokenizers.h that cut text the same way; nullopt: none does. architecture: where rules have several names, the one that
-// its models have.
-std::optional<std::string> pre_tokenizer_name(const PreTokenizer& pre, bool ignores_merges, std::string_view architecture);
+// The name of the rules in text/pre_tokenizers.h that cut text the same way; nullopt: none does. architecture: where
+// rules have several names, the one that its models have.
+std::optional<std::string> pre_tokenizer_name(const PreTokenizer& pre, bool ignores_merges,
+                                              std::string_view architecture);
 
 }  // namespace assay::converting

@@ -77,23 +77,15 @@ int64_t limit_of(decltype(RLIMIT_AS) which) {
 
 std::string network_file_system(long type) {
   switch (static_cast<unsigned long>(type) & 0xffffffff) {
-    case 0x6969:
-      return "NFS";
-    case 0x517b:
-      return "SMB";
+    case 0x6969: return "NFS";
+    case 0x517b: return "SMB";
     case 0xff534d42:
-    case 0xfe534d42:
-      return "CIFS";
-    case 0x00c36400:
-      return "Ceph";
-    case 0x0bd00bd0:
-      return "Lustre";
-    case 0x5346414f:
-      return "AFS";
-    case 0x01021997:
-      return "9P";
-    default:
-      return {};
+    case 0xfe534d42: return "CIFS";
+    case 0x00c36400: return "Ceph";
+    case 0x0bd00bd0: return "Lustre";
+    case 0x5346414f: return "AFS";
+    case 0x01021997: return "9P";
+    default: return {};
   }
 }
 

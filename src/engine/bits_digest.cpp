@@ -23,7 +23,9 @@ BitsDigest::~BitsDigest() = default;
 BitsDigest::BitsDigest(BitsDigest&&) noexcept = default;
 BitsDigest& BitsDigest::operator=(BitsDigest&&) noexcept = default;
 
-void BitsDigest::add(std::span<const std::byte> bytes) { XXH3_128bits_update(state_->xxh.get(), bytes.data(), bytes.size()); }
+void BitsDigest::add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(state_->xxh.get(), bytes.data(), bytes.size());
+}
 
 std::string BitsDigest::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh.get());

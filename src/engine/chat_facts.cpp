@@ -12,8 +12,7 @@ ChatFacts read_chat_facts(const std::string& path) {
   const gguf::File file = gguf::File::open(path);
   ChatFacts facts;
   const auto source = file.metadata().find_string("tokenizer.chat_template");
-  if (!source)
-    throw Error(Errc::bad_request, fmt::format("{}: the file has no chat template", path));
+  if (!source) throw Error(Errc::bad_request, fmt::format("{}: the file has no chat template", path));
   facts.chat_template = *source;
   const auto tokenizer = Tokenizer::load(path);
   if (tokenizer->bos()) facts.bos_token = tokenizer->text(*tokenizer->bos());

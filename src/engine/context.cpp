@@ -21,18 +21,23 @@ std::shared_ptr<const Model> require_model(std::shared_ptr<const Model> model) {
 }
 
 void check_n_ranked(const RunRequest& request) {
-  if (request.n_ranked < 0) throw Error(Errc::bad_request, fmt::format("{} best logits: needs 0 or more", request.n_ranked));
+  if (request.n_ranked < 0)
+    throw Error(Errc::bad_request, fmt::format("{} best logits: needs 0 or more", request.n_ranked));
 }
 
 }  // namespace
 
 Context::State::State(std::shared_ptr<const Model> loaded, const ContextOptions& asked)
-    : model(require_model(std::move(loaded))), options(engine::resolve(asked, *model)), pool(options.n_threads, options.pin_threads) {
+    : model(require_model(std::move(loaded))), options(engine::resolve(asked, *model)),
+      pool(options.n_threads, options.pin_threads) {
   const ops::Plan& plan = model->state().built.plan;
-  if (options.embeddings && plan.logits != ops::kNone) headless = std::make_unique<const ops::Plan>(ops::without_head(plan));
+  if (options.embeddings && plan.logits != ops::kNone)
+    headless = std::make_unique<const ops::Plan>(ops::without_head(plan));
   if (!options.embeddings && plan.logits == ops::kNone) {
-    throw Error(Errc::unsupported, fmt::format("{} is an encoder ({}): it has no logits and writes no text; assay embed gives its embeddings",
-                                               model->name(), model->architecture()));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("{} is an encoder ({}): it has no logits and writes no text; assay embed gives its embeddings",
+                    model->name(), model->architecture()));
   }
   engine::ChosenExecutor chosen = engine::make_executor(*model, options, pool, headless.get());
   options.on_load = {};  // what it refers to may be gone by the time that somebody makes a context like this one
@@ -55,7 +60,8 @@ void Context::State::check_sequence(int sequence) const {
 
 void Context::State::check_request(std::span<const TokenId> tokens, int sequence) const {
   check_sequence(sequence);
-  model->state().file.check_sizes();  // a file cut since it was loaded is an Error here and a dead process where its map is read
+  model->state()
+      .file.check_sizes();  // a file cut since it was loaded is an Error here and a dead process where its map is read
   if (tokens.empty()) throw Error(Errc::bad_request, "decode: needs at least one token, found none");
   for (size_t i = 0; i < tokens.size(); ++i) check_token(tokens[i], i);
   check_room(static_cast<int64_t>(tokens.size()), sequence);
@@ -64,24 +70,32 @@ void Context::State::check_request(std::span<const TokenId> tokens, int sequence
 void engine::check_prompt_size(int64_t n_tokens, int64_t n_ctx) {
   if (n_tokens == 0) throw Error(Errc::bad_request, "the prompt is empty");
   if (n_tokens > n_ctx) {
-    throw Error(Errc::bad_request, fmt::format("the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer",
-                                               n_tokens, n_ctx, n_tokens + 256));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "the prompt has {} tokens, the context holds {}: an n_ctx of {} has room for both prompt and answer",
+            n_tokens, n_ctx, n_tokens + 256));
   }
 }
 
 void engine::check_prompt_token(TokenId token, size_t i, int64_t vocab_size) {
   if (token < 0 || token >= vocab_size) {
-    throw Error(Errc::bad_request, fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, vocab_size - 1, token));
+    throw Error(Errc::bad_request,
+                fmt::format("token {} of the prompt: needs an id from 0 to {}, found {}", i, vocab_size - 1, token));
   }
 }
 
-void Context::State::check_token(TokenId token, size_t i) const { engine::check_prompt_token(token, i, model->vocab_size()); }
+void Context::State::check_token(TokenId token, size_t i) const {
+  engine::check_prompt_token(token, i, model->vocab_size());
+}
 
 void Context::State::check_room(int64_t n_tokens, int sequence) const {
   const int64_t n_past = executor->n_positions(sequence);
   if (n_tokens > options.n_ctx - n_past) {
-    throw Error(Errc::bad_request, fmt::format("the context is full: {} tokens after {} do not fit into the {} positions of the context; "
-                                               "a larger n_ctx has more", n_tokens, n_past, options.n_ctx));
+    throw Error(Errc::bad_request,
+                fmt::format("the context is full: {} tokens after {} do not fit into the {} positions of the context; "
+                            "a larger n_ctx has more",
+                            n_tokens, n_past, options.n_ctx));
   }
 }
 
@@ -89,13 +103,16 @@ ops::RunRequest Context::State::of_executor(const RunRequest& request) const noe
   return {request.n_ranked, nullptr, request.follows_best, observer, timer};
 }
 
-void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRequest& request, ops::OutputMasks* masks) {
+void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRequest& request,
+                                  ops::OutputMasks* masks) {
   check_n_ranked(request);
   model->state().file.check_sizes();
   const auto n_wanted = std::count_if(batch.begin(), batch.end(), [](const BatchToken& t) { return t.wants_logits; });
   if (batch.empty() || static_cast<int64_t>(batch.size()) > options.n_ubatch || n_wanted > options.n_outputs_max) {
-    throw Error(Errc::bad_request, fmt::format("a batch of {} tokens, {} of which want logits: needs 1 to {} tokens (-ub) and at most {} "
-                                               "logits rows", batch.size(), n_wanted, options.n_ubatch, options.n_outputs_max));
+    throw Error(Errc::bad_request,
+                fmt::format("a batch of {} tokens, {} of which want logits: needs 1 to {} tokens (-ub) and at most {} "
+                            "logits rows",
+                            batch.size(), n_wanted, options.n_ubatch, options.n_outputs_max));
   }
   for (int sequence = 0; sequence < n_sequences(); ++sequence) {
     next_position[static_cast<size_t>(sequence)] = executor->n_positions(sequence);
@@ -125,13 +142,15 @@ void Context::State::decode_batch(std::span<const BatchToken> batch, const RunRe
   i_logits = n_wanted - 1;
 }
 
-int64_t Context::State::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, ops::OutputMasks* masks) {
+int64_t Context::State::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request,
+                               ops::OutputMasks* masks) {
   check_request(tokens, sequence);
   return run(tokens, sequence, options.n_ubatch, false, request, masks, [](int64_t, int64_t) {});
 }
 
-int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs, const RunRequest& request,
-                            ops::OutputMasks* masks, const std::function<void(int64_t, int64_t)>& done) {
+int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
+                            const RunRequest& request, ops::OutputMasks* masks,
+                            const std::function<void(int64_t, int64_t)>& done) {
   check_n_ranked(request);
   ops::RunRequest asked = of_executor(request);
   const int64_t n_tokens = static_cast<int64_t>(tokens.size());
@@ -148,7 +167,8 @@ int64_t Context::State::run(std::span<const TokenId> tokens, int sequence, int64
     sequences.assign(static_cast<size_t>(n), sequence);
     outputs.assign(static_cast<size_t>(n), all_outputs ? 1 : 0);
     if (is_last) outputs.back() = 1, asked.masks = masks;
-    executor->run({tokens.subspan(static_cast<size_t>(n_done), static_cast<size_t>(n)), positions, sequences, outputs, asked});
+    executor->run(
+        {tokens.subspan(static_cast<size_t>(n_done), static_cast<size_t>(n)), positions, sequences, outputs, asked});
     i_logits = all_outputs ? n - 1 : (is_last ? 0 : -1);
     done(n_done, n);
     n_done += n;
@@ -192,7 +212,8 @@ int64_t Context::decode(std::span<const TokenId> tokens, int sequence, const Run
   return state_->decode(tokens, sequence, request);
 }
 
-int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence, const RunRequest& request) {
+int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& sink, int sequence,
+                            const RunRequest& request) {
   State& s = *state_;
   s.check_request(tokens, sequence);
   const int64_t n_past = s.executor->n_positions(sequence);
@@ -205,7 +226,9 @@ int64_t Context::decode_all(std::span<const TokenId> tokens, const LogitsSink& s
   });
 }
 
-void Context::decode_batch(std::span<const BatchToken> tokens, const RunRequest& request) { state_->decode_batch(tokens, request); }
+void Context::decode_batch(std::span<const BatchToken> tokens, const RunRequest& request) {
+  state_->decode_batch(tokens, request);
+}
 
 std::span<const float> Context::batch_logits(int64_t i_output) const {
   if (i_output < 0 || i_output >= state_->n_batch_outputs) {
@@ -251,7 +274,8 @@ int64_t Context::n_past(int sequence) const {
 
 void Context::truncate(int64_t n_positions, int sequence) {
   state_->check_sequence(sequence);
-  if (n_positions < 0) throw Error(Errc::bad_request, fmt::format("truncate: needs 0 positions or more, found {}", n_positions));
+  if (n_positions < 0)
+    throw Error(Errc::bad_request, fmt::format("truncate: needs 0 positions or more, found {}", n_positions));
   state_->executor->truncate(sequence, n_positions);
   if (sequence == 0 && n_positions == 0) {
     state_->logits_digest.reset();
@@ -275,8 +299,10 @@ std::string Context::kv_digest(int sequence) const {
 std::string Context::logits_digest() const {
   const int64_t n_past = state_->executor->n_positions(0);
   if (n_past == 0 || state_->n_digested != n_past) {
-    throw Error(Errc::bad_request, fmt::format("logits digest: needs the logits of all {} positions, which decode_all computes from "
-                                               "position 0 on", n_past));
+    throw Error(Errc::bad_request,
+                fmt::format("logits digest: needs the logits of all {} positions, which decode_all computes from "
+                            "position 0 on",
+                            n_past));
   }
   return state_->logits_digest.hex();
 }

@@ -17,11 +17,11 @@
 #include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
 #include "backend/vulkan/vulkan.h"
-#include "engine/model_state.h"
 #include "engine/executors/placement.h"
 #include "engine/executors/replay_executor.h"
 #include "engine/executors/shard_executor.h"
 #include "engine/executors/split_executor.h"
+#include "engine/model_state.h"
 #include "ops/plan/plan_shards.h"
 #include "pages/page_tables.h"
 
@@ -34,7 +34,8 @@ using Names = std::array<std::pair<Enum, std::string_view>, n>;
 constexpr Names<Numerics, 4> kNumerics{
     {{Numerics::exact, "exact"}, {Numerics::f32, "f32"}, {Numerics::fast, "fast"}, {Numerics::oracle, "oracle"}}};
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
-constexpr Names<Backend, 4> kBackends{{{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}, {Backend::vulkan, "vulkan"}}};
+constexpr Names<Backend, 4> kBackends{
+    {{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}, {Backend::vulkan, "vulkan"}}};
 constexpr Names<Kernels, 6> kKernels{{{Kernels::best, "auto"},
                                       {Kernels::reference, "reference"},
                                       {Kernels::avx2, "avx2"},
@@ -116,26 +117,33 @@ constexpr int64_t kOutputsBytesDefault = 16 << 20;
 void check_fast(const ContextOptions& options, int64_t n_layers) {
   constexpr std::string_view kInstead = "; mode exact gives the same bits on every machine";
   if (options.backend == Backend::cpu || options.backend == Backend::vulkan || options.kernels != Kernels::best) {
-    throw Error(Errc::bad_request, fmt::format("numerics fast: needs the tensor cores of a GPU (backend cuda), found backend {}, kernels {}{}",
-                                               name(options.backend), name(options.kernels), kInstead));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("numerics fast: needs the tensor cores of a GPU (backend cuda), found backend {}, kernels {}{}",
+                    name(options.backend), name(options.kernels), kInstead));
   }
   if (options.n_gpu_layers >= 0 && options.n_gpu_layers < n_layers) {
-    throw Error(Errc::bad_request,
-                fmt::format("numerics fast: needs all {} layers on the GPU, found -ngl {}{}", n_layers, options.n_gpu_layers, kInstead));
+    throw Error(Errc::bad_request, fmt::format("numerics fast: needs all {} layers on the GPU, found -ngl {}{}",
+                                               n_layers, options.n_gpu_layers, kInstead));
   }
   const backend::cuda::Devices devices = backend::cuda::find_devices();
-  if (devices.list.empty()) throw Error(Errc::device, fmt::format("numerics fast: needs a GPU: {}{}", devices.why_none, kInstead));
+  if (devices.list.empty())
+    throw Error(Errc::device, fmt::format("numerics fast: needs a GPU: {}{}", devices.why_none, kInstead));
 }
 
 // The backend that runs: never automatic.
 Backend choose_backend(const ContextOptions& options) {
-  const bool needs_cpu = options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
+  const bool needs_cpu =
+      options.numerics == Numerics::oracle || options.kernels != Kernels::best || options.n_gpu_layers == 0;
   if (options.backend == Backend::cpu) return Backend::cpu;
   if (options.backend == Backend::automatic) {
     if (needs_cpu || backend::cuda::find_devices().list.empty()) return Backend::cpu;
   } else if (needs_cpu) {
-    throw Error(Errc::bad_request, fmt::format("backend {}: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, kernels {}, -ngl {}",
-                                               name(options.backend), name(options.numerics), name(options.kernels), options.n_gpu_layers));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "backend {}: mode oracle, a named kernel set and -ngl 0 are the CPU's; found mode {}, kernels {}, -ngl {}",
+            name(options.backend), name(options.numerics), name(options.kernels), options.n_gpu_layers));
   }
   return options.backend == Backend::vulkan ? Backend::vulkan : Backend::cuda;
 }
@@ -143,15 +151,21 @@ Backend choose_backend(const ContextOptions& options) {
 void check_devices(const ContextOptions& options) {
   constexpr size_t kDevicesMax = 64;
   if (options.devices.size() > kDevicesMax) {
-    throw Error(Errc::bad_request, fmt::format("devices: needs {} at most, found {}", kDevicesMax, options.devices.size()));
+    throw Error(Errc::bad_request,
+                fmt::format("devices: needs {} at most, found {}", kDevicesMax, options.devices.size()));
   }
   for (const int device : options.devices) require_range("device", device, 0, INT32_MAX);
   if (options.device_shares.empty()) return;
   const auto usable = [](float share) { return std::isfinite(share) && share >= 0; };
-  if (options.device_shares.size() != options.devices.size() || !std::all_of(options.device_shares.begin(), options.device_shares.end(), usable) ||
+  if (options.device_shares.size() != options.devices.size() ||
+      !std::all_of(options.device_shares.begin(), options.device_shares.end(), usable) ||
       *std::max_element(options.device_shares.begin(), options.device_shares.end()) <= 0) {
-    throw Error(Errc::bad_request, fmt::format("shares of the devices (--tensor-split): needs one for each of the {} devices, none negative and not "
-                                               "all 0; found {}", options.devices.size(), fmt::join(options.device_shares, ",")));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "shares of the devices (--tensor-split): needs one for each of the {} devices, none negative and not "
+            "all 0; found {}",
+            options.devices.size(), fmt::join(options.device_shares, ",")));
   }
 }
 
@@ -163,21 +177,29 @@ bool is_divided(const ContextOptions& options, const Model& model) noexcept {
 void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
   const auto n = static_cast<int64_t>(options.devices.size());
   if (n < 2 || n > ops::kShardsMax) {
-    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs 2 to {} devices (--device 0,1), found {}", ops::kShardsMax, n));
+    throw Error(Errc::bad_request,
+                fmt::format("split mode tensor: needs 2 to {} devices (--device 0,1), found {}", ops::kShardsMax, n));
   }
   std::vector<int> devices = options.devices;
   std::sort(devices.begin(), devices.end());
   if (const auto twice = std::adjacent_find(devices.begin(), devices.end()); twice != devices.end()) {
-    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs different GPUs (--device 0,1), found GPU {} twice", *twice));
+    throw Error(Errc::bad_request,
+                fmt::format("split mode tensor: needs different GPUs (--device 0,1), found GPU {} twice", *twice));
   }
   if (options.n_gpu_layers >= 0 && options.n_gpu_layers < n_layers) {
-    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs all {} layers on the GPUs, found -ngl {}; split mode layer takes any number",
-                                               n_layers, options.n_gpu_layers));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "split mode tensor: needs all {} layers on the GPUs, found -ngl {}; split mode layer takes any number",
+            n_layers, options.n_gpu_layers));
   }
   const std::vector<float>& shares = options.device_shares;
   if (std::adjacent_find(shares.begin(), shares.end(), std::not_equal_to<>()) != shares.end()) {
-    throw Error(Errc::bad_request, fmt::format("split mode tensor: needs the same share for every device (--tensor-split), found {}; split "
-                                               "mode layer takes any", fmt::join(shares, ",")));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("split mode tensor: needs the same share for every device (--tensor-split), found {}; split "
+                    "mode layer takes any",
+                    fmt::join(shares, ",")));
   }
 }
 
@@ -185,7 +207,11 @@ void check_tensor_split(const ContextOptions& options, int64_t n_layers) {
 void check_cache_types(const ContextOptions& options, const Model& model) {
   const auto check = [](KvType type, int64_t n, std::string_view what, std::string_view flag) {
     if (type != KvType::q8_0 || n % 32 == 0) return;
-    throw Error(Errc::bad_request, fmt::format("cache type q8_0 for {} ({}): needs heads of a multiple of 32 elements, this model has {}; f16 takes any", what, flag, n));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "cache type q8_0 for {} ({}): needs heads of a multiple of 32 elements, this model has {}; f16 takes any",
+            what, flag, n));
   };
   for (const ops::CacheLayer& layer : model.state().built.plan.cache_layers) {
     check(options.cache_k, layer.head_dim, "keys", "-ctk");
@@ -214,13 +240,16 @@ backend::cpu::KernelSet kernel_set(Kernels kernels) {
   throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
-bool has_pages(const ContextOptions& resolved, const Model& model) noexcept { return why_no_pages(resolved, model).empty(); }
+bool has_pages(const ContextOptions& resolved, const Model& model) noexcept {
+  return why_no_pages(resolved, model).empty();
+}
 
 std::string_view why_no_pages(const ContextOptions& resolved, const Model& model) noexcept {
   if (resolved.numerics == Numerics::oracle) return "the oracle's, which has none";
   if (resolved.backend == Backend::cpu) return {};
   if (resolved.backend != Backend::cuda) return "Vulkan's, which has none";
-  if (resolved.split_mode == SplitMode::tensor && is_divided(resolved, model)) return "cut into shards (--split-mode tensor), which share none";
+  if (resolved.split_mode == SplitMode::tensor && is_divided(resolved, model))
+    return "cut into shards (--split-mode tensor), which share none";
   return {};
 }
 
@@ -235,17 +264,21 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   require_range("kept sequences", options.n_kept, 0, 65536);
   require_range("positions of all sequences (--max-total-tokens)", options.n_positions_max, 0, int64_t{1} << 40);
   if (options.activation_bits == 16 && options.numerics != Numerics::fast) {
-    throw Error(Errc::bad_request, fmt::format("activations of 16 bits are half precision, which is of mode fast alone (--numerics fast); in mode {} say 15 or 8", name(options.numerics)));
+    throw Error(Errc::bad_request, fmt::format("activations of 16 bits are half precision, which is of mode fast alone "
+                                               "(--numerics fast); in mode {} say 15 or 8",
+                                               name(options.numerics)));
   }
   if (options.activation_bits != 15 && options.activation_bits != 8 && options.activation_bits != 16) {
     throw Error(Errc::bad_request, fmt::format("activations: needs 15 or 8 bits, found {}", options.activation_bits));
   }
   if (options.n_ctx == 0) options.n_ctx = std::min(model.state().n_ctx_usable(), kContextDefault);
-  if (!model.state().built.plan.causal) options.n_ubatch = std::max(options.n_ubatch, options.n_ctx);  // a sequence is run whole
+  if (!model.state().built.plan.causal)
+    options.n_ubatch = std::max(options.n_ubatch, options.n_ctx);  // a sequence is run whole
   options.n_ubatch = std::min(options.n_ubatch, options.n_ctx * options.n_sequences);
   if (options.n_outputs_max == 0 && options.embeddings) options.n_outputs_max = options.n_ubatch;
   if (options.n_outputs_max == 0) {
-    options.n_outputs_max = std::max<int64_t>(options.n_sequences, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
+    options.n_outputs_max = std::max<int64_t>(
+        options.n_sequences, kOutputsBytesDefault / (model.vocab_size() * static_cast<int64_t>(sizeof(float))));
   }
   options.n_outputs_max = std::min(options.n_outputs_max, options.n_ubatch);
   require_range("layers on the GPU (-ngl)", options.n_gpu_layers, -1, INT32_MAX);
@@ -253,26 +286,38 @@ ContextOptions resolve(const ContextOptions& asked, const Model& model) {
   options.backend = choose_backend(options);
   check_devices(options);
   if (options.embeddings && options.backend != Backend::cpu && is_divided(options, model)) {
-    throw Error(Errc::bad_request, fmt::format("embeddings on the GPU: need all {} layers on one GPU, found -ngl {} and {} GPUs; --backend cpu needs none",
-                                               model.n_layers(), options.n_gpu_layers, std::max<size_t>(options.devices.size(), 1)));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "embeddings on the GPU: need all {} layers on one GPU, found -ngl {} and {} GPUs; --backend cpu needs none",
+            model.n_layers(), options.n_gpu_layers, std::max<size_t>(options.devices.size(), 1)));
   }
-  if (const std::string_view why = why_no_pages(options, model); !why.empty() && (options.n_positions_max > 0 || options.n_kept > 0)) {
-    throw Error(Errc::bad_request, fmt::format("{} positions of all sequences (--max-total-tokens), {} kept sequences: need a cache made of pages; "
-                                               "this one is {}", options.n_positions_max, options.n_kept, why));
+  if (const std::string_view why = why_no_pages(options, model);
+      !why.empty() && (options.n_positions_max > 0 || options.n_kept > 0)) {
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "{} positions of all sequences (--max-total-tokens), {} kept sequences: need a cache made of pages; "
+            "this one is {}",
+            options.n_positions_max, options.n_kept, why));
   }
   if (options.backend == Backend::cuda && options.devices.empty()) options.devices = {0};
   if (options.backend == Backend::vulkan && options.split_mode == SplitMode::tensor) {
-    throw Error(Errc::bad_request, "split mode tensor: is of backend cuda alone; with vulkan, split mode layer takes several devices");
+    throw Error(Errc::bad_request,
+                "split mode tensor: is of backend cuda alone; with vulkan, split mode layer takes several devices");
   }
-  if (options.backend == Backend::vulkan && options.devices.empty()) options.devices = {backend::vulkan::default_device()};
-  if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) check_tensor_split(options, model.n_layers());
+  if (options.backend == Backend::vulkan && options.devices.empty())
+    options.devices = {backend::vulkan::default_device()};
+  if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor)
+    check_tensor_split(options, model.n_layers());
   if (options.n_threads == 0) options.n_threads = base::physical_cores();
   return options;
 }
 
 namespace {
 
-ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& options, const std::vector<int>& devices) {
+ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                            const std::vector<int>& devices) {
   std::shared_ptr<backend::cuda::Peers> peers;
   const auto make = [&](const ops::Plan& shard, int i, base::Barrier& barrier) {
     if (peers == nullptr) peers = backend::cuda::make_peers(devices, barrier);
@@ -280,7 +325,8 @@ ChosenExecutor make_sharded(const ops::Plan& plan, const ops::ExecutorOptions& o
   };
   std::string kernels;
   for (const int device : devices) kernels += fmt::format("{}cuda{}", kernels.empty() ? "" : " + ", device);
-  return {with_replay(make_shard_executor(plan, options, static_cast<int>(devices.size()), make), plan, options), std::move(kernels)};
+  return {with_replay(make_shard_executor(plan, options, static_cast<int>(devices.size()), make), plan, options),
+          std::move(kernels)};
 }
 
 }  // namespace
@@ -293,7 +339,8 @@ ops::ExecutorOptions executor_options(const ContextOptions& options) {
   executor.n_sequences = options.n_sequences + options.n_kept;
   executor.n_at_once = options.n_sequences;
   executor.n_positions_max = options.n_positions_max;
-  if (options.n_kept > 0 && options.n_positions_max == 0) executor.n_positions_max = options.n_sequences * pages::pages_of(options.n_ctx) * pages::kPagePositions;
+  if (options.n_kept > 0 && options.n_positions_max == 0)
+    executor.n_positions_max = options.n_sequences * pages::pages_of(options.n_ctx) * pages::kPagePositions;
   executor.cache_k = cache_type(options.cache_k);
   executor.cache_v = cache_type(options.cache_v);
   executor.weights_as_f32 = options.numerics == Numerics::f32;
@@ -304,13 +351,18 @@ ops::ExecutorOptions executor_options(const ContextOptions& options) {
   return executor;
 }
 
-ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool, const ops::Plan* of) {
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool,
+                             const ops::Plan* of) {
   const ops::Plan& plan = of == nullptr ? model.state().built.plan : *of;
   const ops::ExecutorOptions executor = executor_options(options);
-  const auto replaying = [&](std::unique_ptr<ops::Executor> made) { return with_replay(std::move(made), plan, executor); };
-  if (options.numerics == Numerics::oracle) return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
+  const auto replaying = [&](std::unique_ptr<ops::Executor> made) {
+    return with_replay(std::move(made), plan, executor);
+  };
+  if (options.numerics == Numerics::oracle)
+    return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
   const backend::cpu::KernelSet set = kernel_set(options.kernels);
-  if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor) return make_sharded(plan, executor, options.devices);
+  if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor)
+    return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
   std::string notes;  // of devices
   const auto make = [&](const ops::Plan& part, int i) {
@@ -322,7 +374,8 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
     if (!note.empty()) notes += ", " + note;
     return made;
   };
-  std::string kernels = describe(placement, model.n_layers(), std::string(backend::cpu::name(set)), name(options.backend));
+  std::string kernels =
+      describe(placement, model.n_layers(), std::string(backend::cpu::name(set)), name(options.backend));
   std::unique_ptr<ops::Executor> made =
       placement.borders.empty() ? make(plan, 0) : make_split_executor(plan, executor, placement.borders, make);
   return {replaying(std::move(made)), kernels + notes};

@@ -16,8 +16,10 @@ ops::CacheType cache_type(KvType type);
 
 // Error(bad_request) naming the option where one cannot be served.
 ContextOptions resolve(const ContextOptions& asked, const Model& model);
-bool has_pages(const ContextOptions& resolved, const Model& model) noexcept;  // whether the cache is a pool of pages (pages/)
-std::string_view why_no_pages(const ContextOptions& resolved, const Model& model) noexcept;  // what the cache is then; empty where it has them
+bool has_pages(const ContextOptions& resolved,
+               const Model& model) noexcept;  // whether the cache is a pool of pages (pages/)
+std::string_view why_no_pages(const ContextOptions& resolved,
+                              const Model& model) noexcept;  // what the cache is then; empty where it has them
 
 backend::cpu::KernelSet kernel_set(Kernels kernels);  // Error(bad_request) for one that this machine cannot run
 
@@ -29,7 +31,9 @@ struct ChosenExecutor {
   std::string kernels;  // what it runs
 };
 
-// The model and the pool must outlive it. options: as resolve() gives them. plan: another one than the model's own, which must outlive it too.
-ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool, const ops::Plan* plan = nullptr);
+// The model and the pool must outlive it. options: as resolve() gives them. plan: another one than the model's own,
+// which must outlive it too.
+ChosenExecutor make_executor(const Model& model, const ContextOptions& options, base::ThreadPool& pool,
+                             const ops::Plan* plan = nullptr);
 
 }  // namespace assay::engine

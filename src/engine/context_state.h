@@ -17,11 +17,13 @@ struct Context::State {
   State(std::shared_ptr<const Model> loaded, const ContextOptions& asked);
 
   // masks: of the outputs of the call, whose best logits alone know of them (ops::RunRequest); null: none.
-  int64_t decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request, ops::OutputMasks* masks = nullptr);
+  int64_t decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request,
+                 ops::OutputMasks* masks = nullptr);
   void decode_batch(std::span<const BatchToken> batch, const RunRequest& request, ops::OutputMasks* masks = nullptr);
   // Runs tokens in chunks of at most n_chunk_max; after each, done(i_first, n) is called. Returns the tokens run.
-  int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs, const RunRequest& request,
-              ops::OutputMasks* masks, const std::function<void(int64_t i_first, int64_t n)>& done);
+  int64_t run(std::span<const TokenId> tokens, int sequence, int64_t n_chunk_max, bool all_outputs,
+              const RunRequest& request, ops::OutputMasks* masks,
+              const std::function<void(int64_t i_first, int64_t n)>& done);
   ops::RunRequest of_executor(const RunRequest& request) const noexcept;
   void check_request(std::span<const TokenId> tokens, int sequence) const;
   void check_token(TokenId token, size_t i) const;
@@ -34,7 +36,7 @@ struct Context::State {
   void add_to_digest(int64_t i_output, int64_t position, int sequence);
 
   std::shared_ptr<const Model> model;
-  ContextOptions options;  // resolved
+  ContextOptions options;                     // resolved
   std::unique_ptr<const ops::Plan> headless;  // of embeddings, where the model has a head
   base::ThreadPool pool;
   std::unique_ptr<ops::Executor> executor;
@@ -46,12 +48,12 @@ struct Context::State {
   std::vector<int32_t> sequences;
   std::vector<uint8_t> outputs;
 
-  int64_t i_logits = -1;              // which of the executor's outputs logits() means; -1: none
-  int64_t n_batch_outputs = 0;        // of the last run, where decode_batch made it
-  std::vector<int64_t> next_position; // per sequence
-  std::vector<double> logits_double;  // vocab_size, or d_model of embeddings
-  std::vector<RankedLogit> ranked;    // of the output that was asked for last
-  engine::BitsDigest logits_digest;   // of sequence 0's positions [0, n_digested)
+  int64_t i_logits = -1;               // which of the executor's outputs logits() means; -1: none
+  int64_t n_batch_outputs = 0;         // of the last run, where decode_batch made it
+  std::vector<int64_t> next_position;  // per sequence
+  std::vector<double> logits_double;   // vocab_size, or d_model of embeddings
+  std::vector<RankedLogit> ranked;     // of the output that was asked for last
+  engine::BitsDigest logits_digest;    // of sequence 0's positions [0, n_digested)
   int64_t n_digested = 0;
   ops::OpObserver* observer = nullptr;  // of every run, while a Watched lives
   ops::StepTimer* timer = nullptr;

@@ -81,7 +81,8 @@ TEST_P(ContextTest, RefusesBeforeAnyWork) {
   EXPECT_THAT(refusal([&] { (void)context.logits(); }), HasSubstr("no token was run"));
   context.decode(prompt);
   const std::string before = context.kv_digest();
-  EXPECT_THAT(refusal([&] { context.decode(tokens(5)); }), HasSubstr("5 tokens after 60 do not fit into the 64 positions of the context; a larger n_ctx"));
+  EXPECT_THAT(refusal([&] { context.decode(tokens(5)); }),
+              HasSubstr("5 tokens after 60 do not fit into the 64 positions of the context; a larger n_ctx"));
   EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{1, -1}); }), HasSubstr("from 0 to 95, found -1"));
   EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{96}); }), HasSubstr("from 0 to 95, found 96"));
   EXPECT_THAT(refusal([&] { context.decode({}); }), HasSubstr("at least one token"));
@@ -104,17 +105,22 @@ TEST_P(ContextTest, RefusesOptions) {
   EXPECT_THAT(with([](ContextOptions& o) { o.n_threads = -1; }), HasSubstr("(-t)"));
   EXPECT_THAT(with([](ContextOptions& o) { o.n_threads = 100'000; }), HasSubstr("(-t)"));
   EXPECT_THAT(with([](ContextOptions& o) { o.activation_bits = 10; }), HasSubstr("15 or 8 bits, found 10"));
-  EXPECT_THAT(with([](ContextOptions& o) { o.activation_bits = 16; }), HasSubstr("mode fast alone (--numerics fast); in mode "));
+  EXPECT_THAT(with([](ContextOptions& o) { o.activation_bits = 16; }),
+              HasSubstr("mode fast alone (--numerics fast); in mode "));
   EXPECT_THAT(with([](ContextOptions& o) { o.n_sequences = 0; }), HasSubstr("sequences"));
-  EXPECT_THAT(with([](ContextOptions& o) { o.numerics = Numerics::fast; }), HasSubstr("numerics fast: needs the tensor cores of a GPU"));
-  EXPECT_THAT(with([](ContextOptions& o) { o.numerics = Numerics::fast, o.backend = Backend::cuda, o.n_gpu_layers = 1; }), HasSubstr("found -ngl 1"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.numerics = Numerics::fast; }),
+              HasSubstr("numerics fast: needs the tensor cores of a GPU"));
+  EXPECT_THAT(
+      with([](ContextOptions& o) { o.numerics = Numerics::fast, o.backend = Backend::cuda, o.n_gpu_layers = 1; }),
+      HasSubstr("found -ngl 1"));
   const auto sharded = [](ContextOptions& o) {
     o.numerics = Numerics::exact, o.backend = Backend::cuda, o.split_mode = SplitMode::tensor, o.devices = {1, 0, 1};
   };
   EXPECT_THAT(with(sharded), HasSubstr("needs different GPUs (--device 0,1), found GPU 1 twice"));
   EXPECT_THAT(refusal([&] { Context(nullptr, options_); }), HasSubstr("needs a model"));
   if (options_.numerics == Numerics::oracle) return;  // it rounds no key
-  EXPECT_THAT(with([](ContextOptions& o) { o.cache_k = KvType::q8_0; }), HasSubstr("for keys (-ctk): needs heads of a multiple of 32 elements, this model has 16"));
+  EXPECT_THAT(with([](ContextOptions& o) { o.cache_k = KvType::q8_0; }),
+              HasSubstr("for keys (-ctk): needs heads of a multiple of 32 elements, this model has 16"));
   EXPECT_THAT(with([](ContextOptions& o) { o.cache_v = KvType::q8_0; }), HasSubstr("for values (-ctv)"));
 }
 
@@ -202,7 +208,8 @@ TEST_P(ContextTest, ARequestIsOfOneCall) {
   EXPECT_EQ(context.n_ranked_max(), 0);
   EXPECT_FALSE(context.runs_ahead());
   int n_polls = 0;
-  context.decode(std::span(prompt).first(11), 0, {.cancelled = [&] { return ++n_polls > 100; }, .n_ranked = 3, .follows_best = true});
+  context.decode(std::span(prompt).first(11), 0,
+                 {.cancelled = [&] { return ++n_polls > 100; }, .n_ranked = 3, .follows_best = true});
   EXPECT_TRUE(context.ranked().empty());
   EXPECT_EQ(n_polls, 1);
   EXPECT_EQ(last_logits(context, std::span(prompt).last(1)), expected);
@@ -299,9 +306,12 @@ TEST_P(ContextTest, ObserversSeeEveryOpAndChangeNothing) {
 }
 
 TEST(ContextOptionNames, ReadBack) {
-  for (const Numerics value : {Numerics::exact, Numerics::f32, Numerics::fast, Numerics::oracle}) EXPECT_EQ(parse_numerics(name(value)), value);
+  for (const Numerics value : {Numerics::exact, Numerics::f32, Numerics::fast, Numerics::oracle})
+    EXPECT_EQ(parse_numerics(name(value)), value);
   for (const KvType value : {KvType::f16, KvType::q8_0, KvType::f32}) EXPECT_EQ(parse_kv_type(name(value)), value);
-  for (const Kernels value : {Kernels::best, Kernels::reference, Kernels::avx2, Kernels::avx512, Kernels::neon, Kernels::neon_i8mm}) EXPECT_EQ(parse_kernels(name(value)), value);
+  for (const Kernels value :
+       {Kernels::best, Kernels::reference, Kernels::avx2, Kernels::avx512, Kernels::neon, Kernels::neon_i8mm})
+    EXPECT_EQ(parse_kernels(name(value)), value);
   try {
     parse_kv_type("q4_0");
     FAIL() << "no error";

@@ -16,9 +16,10 @@
 namespace assay {
 namespace {
 
-constexpr std::array<std::pair<Pooling, std::string_view>, 3> kPoolings{{{Pooling::mean, "mean"}, {Pooling::cls, "cls"}, {Pooling::last, "last"}}};
+constexpr std::array<std::pair<Pooling, std::string_view>, 3> kPoolings{
+    {{Pooling::mean, "mean"}, {Pooling::cls, "cls"}, {Pooling::last, "last"}}};
 constexpr int64_t kCacheBytesMax = int64_t{256} << 20;  // of texts that run at once
-constexpr int kTextsAtOnce = 32;                           // that run at once
+constexpr int kTextsAtOnce = 32;                        // that run at once
 
 ops::Pooling own(Pooling pooling) {
   switch (pooling) {
@@ -37,8 +38,11 @@ std::shared_ptr<const Model> require(std::shared_ptr<const Model> model) {
 Pooling choose_pooling(const Model& model, std::optional<Pooling> asked) {
   if (asked) return *asked;
   if (const std::optional<Pooling> found = pooling_of(model)) return *found;
-  throw Error(Errc::bad_request, fmt::format("{} does not say how its rows become an embedding ({}.pooling_type): needs --pooling mean, cls or last",
-                                             model.name(), model.architecture()));
+  throw Error(
+      Errc::bad_request,
+      fmt::format(
+          "{} does not say how its rows become an embedding ({}.pooling_type): needs --pooling mean, cls or last",
+          model.name(), model.architecture()));
 }
 
 int64_t cache_bytes(const ops::Plan& plan, const ContextOptions& options) {
@@ -61,7 +65,8 @@ ContextOptions sized(const Model& model, ContextOptions options) {
   options.embeddings = true;
   if (options.n_sequences == 0) {
     const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min<int64_t>(model.state().n_ctx_usable(), 4096);
-    const int64_t fit = kCacheBytesMax / (cache_bytes(model.state().built.plan, options) * n_ctx + state_bytes(model.state().built.plan));
+    const int64_t fit = kCacheBytesMax / (cache_bytes(model.state().built.plan, options) * n_ctx +
+                                          state_bytes(model.state().built.plan));
     options.n_sequences = static_cast<int>(std::clamp<int64_t>(fit, 1, kTextsAtOnce));
   }
   return options;
@@ -92,8 +97,10 @@ std::optional<Pooling> pooling_of(const Model& model) {
     case 3: return Pooling::last;
     default: break;
   }
-  throw Error(Errc::unsupported, fmt::format("{}.pooling_type = {}: needs 1 (mean), 2 (cls) or 3 (last); a reranker's scores are not served",
-                                             model.architecture(), type));
+  throw Error(
+      Errc::unsupported,
+      fmt::format("{}.pooling_type = {}: needs 1 (mean), 2 (cls) or 3 (last); a reranker's scores are not served",
+                  model.architecture(), type));
 }
 
 // A text at work in one of the context's sequences.
@@ -105,8 +112,7 @@ struct Embedder::Work {
 };
 
 Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedOptions& options)
-    : pooling_(choose_pooling(*require(model), options.pooling)),
-      normalize_(options.normalize),
+    : pooling_(choose_pooling(*require(model), options.pooling)), normalize_(options.normalize),
       context_(model, sized(*model, options.context)) {}
 
 int64_t Embedder::width() const noexcept {
@@ -120,11 +126,17 @@ void Embedder::check(std::span<const std::vector<TokenId>> texts) const {
     const auto n = static_cast<int64_t>(texts[i].size());
     if (n == 0) throw Error(Errc::bad_request, fmt::format("text {}: needs at least one token, found none", i + 1));
     if (n > n_ctx) {
-      throw Error(Errc::bad_request, fmt::format("text {}: {} tokens do not fit into the {} positions of the context; a larger n_ctx has more, a model "
-                                                 "of {} was trained for {}", i + 1, n, n_ctx, context_.model().architecture(), context_.model().n_ctx_train()));
+      throw Error(
+          Errc::bad_request,
+          fmt::format(
+              "text {}: {} tokens do not fit into the {} positions of the context; a larger n_ctx has more, a model "
+              "of {} was trained for {}",
+              i + 1, n, n_ctx, context_.model().architecture(), context_.model().n_ctx_train()));
     }
     for (const TokenId id : texts[i]) {
-      if (id < 0 || id >= n_vocab) throw Error(Errc::bad_request, fmt::format("text {}: needs ids from 0 to {}, found {}", i + 1, n_vocab - 1, id));
+      if (id < 0 || id >= n_vocab)
+        throw Error(Errc::bad_request,
+                    fmt::format("text {}: needs ids from 0 to {}, found {}", i + 1, n_vocab - 1, id));
     }
   }
 }
@@ -159,7 +171,8 @@ std::vector<std::vector<double>> Embedder::embed(std::span<const std::vector<Tok
     for (size_t i = 0; static_cast<int64_t>(batch.size()) < options.n_ubatch; ++i) {
       if (i == works.size()) {
         if (next == texts.size() || free.empty()) break;
-        works.push_back({next, 0, static_cast<int64_t>(texts[next].size()), free.back(), ops::Pool(pooling, context_.state().output_width())});
+        works.push_back({next, 0, static_cast<int64_t>(texts[next].size()), free.back(),
+                         ops::Pool(pooling, context_.state().output_width())});
         free.pop_back(), ++next;
       }
       Work& work = works[i];
@@ -172,7 +185,8 @@ std::vector<std::vector<double>> Embedder::embed(std::span<const std::vector<Tok
       }
     }
     context_.decode_batch(batch);
-    for (size_t i = 0; i < rows.size(); ++i) works[rows[i]].pool.add(context_.state().read_logits(static_cast<int64_t>(i)));
+    for (size_t i = 0; i < rows.size(); ++i)
+      works[rows[i]].pool.add(context_.state().read_logits(static_cast<int64_t>(i)));
     for (Work& work : works) {
       if (work.n_done < work.n) continue;
       finish(work, vectors[work.text]);

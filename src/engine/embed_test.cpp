@@ -1,5 +1,5 @@
-// Embeddings of tiny random models against Hugging Face transformers in float64, and their bits: alone, beside others, in chunks, with other threads and
-// kernels.
+// Embeddings of tiny random models against Hugging Face transformers in float64, and their bits: alone, beside others,
+// in chunks, with other threads and kernels.
 #include "assay/embed.h"
 
 #include <gmock/gmock.h>
@@ -22,9 +22,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kEmbedders[] = {"qwen3-embed", "bert", "xlm-roberta", "nomicbert", "nomicbert-moe", "modernbert", "eurobert", "gemma-embed"};
+constexpr const char* kEmbedders[] = {"qwen3-embed",   "bert",       "xlm-roberta", "nomicbert",
+                                      "nomicbert-moe", "modernbert", "eurobert",    "gemma-embed"};
 
-std::string file(const std::string& name, const char* ending) { return test::shared("goldens/arch/" + name + ending).string(); }
+std::string file(const std::string& name, const char* ending) {
+  return test::shared("goldens/arch/" + name + ending).string();
+}
 
 struct Golden {
   std::vector<TokenId> ids;
@@ -33,10 +36,13 @@ struct Golden {
 };
 Golden read_golden(const std::string& name) {
   const boost::json::object golden = test::read_json(file(name, ".json"));
-  return {test::to_ids(golden.at("ids")), test::to_doubles(golden.at("embedding")), golden.at("pooling").as_string().c_str()};
+  return {test::to_ids(golden.at("ids")), test::to_doubles(golden.at("embedding")),
+          golden.at("pooling").as_string().c_str()};
 }
 
-std::shared_ptr<const Model> load(const std::string& name) { return Model::load(file(name, ".gguf"), {.tokenizer = false}); }
+std::shared_ptr<const Model> load(const std::string& name) {
+  return Model::load(file(name, ".gguf"), {.tokenizer = false});
+}
 
 EmbedOptions with(Numerics numerics, int threads = 1, int64_t ubatch = 64, Kernels kernels = Kernels::best) {
   EmbedOptions options;
@@ -156,7 +162,8 @@ TEST(Embed, AnEncoderHasNothingElse) {
   Context context(model, options);
   context.decode(std::vector<TokenId>{1, 2, 3});
   EXPECT_EQ(context.logits().size(), 64u);
-  EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{4}); }), HasSubstr("run whole"));  // it would see what saw nothing of it
+  EXPECT_THAT(refusal([&] { context.decode(std::vector<TokenId>{4}); }),
+              HasSubstr("run whole"));  // it would see what saw nothing of it
   const std::vector<BatchToken> by_turns = {{1, 1, true}, {1, 0, true}, {2, 1, true}};
   context.clear();
   EXPECT_THAT(refusal([&] { context.decode_batch(by_turns); }), HasSubstr("run whole"));

@@ -8,29 +8,24 @@
 #include <limits>
 
 #include "assay/error.h"
-#include "engine/sampling/answer.h"
 #include "engine/context_state.h"
+#include "engine/sampling/answer.h"
 
 namespace assay {
 namespace {
 
 double ms_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
 
 std::string_view name(FinishReason reason) noexcept {
   switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::cancelled:
-      return "cancelled";
-    case FinishReason::late:
-      return "late";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::late: return "late";
   }
   return "";
 }
@@ -44,7 +39,7 @@ struct Generator::Run final : ops::OutputMasks {
   engine::Answer answer;
   RunRequest request = {};  // of the next run of the context
   Generation result = {};
-  bool is_best = false;     // what is drawn is the one best token
+  bool is_best = false;                   // what is drawn is the one best token
   ops::AllowedTokens allowed_first = {};  // of the run at work
   int64_t n_predict = 0;
 
@@ -77,8 +72,7 @@ int64_t Generator::prefill(std::span<const TokenId> prompt, Run& run, Generation
   if (context_->n_past(sequence_) != static_cast<int64_t>(cached_.size()))
     cached_.clear();  // someone else used the sequence
   const auto common =
-      std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end()).first -
-      cached_.begin();
+      std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end()).first - cached_.begin();
   const int64_t n_cached = std::min<int64_t>(common, size - 1);
   context_->truncate(n_cached, sequence_);
   cached_.resize(static_cast<size_t>(n_cached));
@@ -89,15 +83,15 @@ int64_t Generator::prefill(std::span<const TokenId> prompt, Run& run, Generation
   result.prefill.tokens = run.decode(*context_, prompt.subspan(static_cast<size_t>(n_cached)), sequence_);
   run.request.progress = {};
   result.prefill.ms = ms_since(start);
-  cached_.assign(prompt.begin(),
-                 prompt.begin() + static_cast<std::ptrdiff_t>(n_cached + result.prefill.tokens));
+  cached_.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n_cached + result.prefill.tokens));
   return n_cached + result.prefill.tokens;
 }
 
 MakeRoom drop_older_half(int64_t n_keep, int64_t n_ctx) {
   if (n_keep < 0 || n_keep > n_ctx - 2) {
-    throw Error(Errc::bad_request, fmt::format("{} tokens to keep of a context of {}: needs 0 to {}, so that something can be dropped",
-                                               n_keep, n_ctx, n_ctx - 2));
+    throw Error(Errc::bad_request,
+                fmt::format("{} tokens to keep of a context of {}: needs 0 to {}, so that something can be dropped",
+                            n_keep, n_ctx, n_ctx - 2));
   }
   return [n_keep](std::span<const TokenId> in_context, std::span<const TokenId>) {
     const auto first = static_cast<size_t>(n_keep);
@@ -157,8 +151,8 @@ void Generator::draw(Run& run) {
   if (answer.ended()) run.result.finish_reason = FinishReason::stop;
 }
 
-Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options,
-                          const TextSink& sink, const std::function<bool()>& cancelled) {
+Generation Generator::run(std::span<const TokenId> prompt, const GenerateOptions& options, const TextSink& sink,
+                          const std::function<bool()>& cancelled) {
   Run run(context_->model(), options, sink);
   Generation& result = run.result;
   run.request.cancelled = cancelled;

@@ -294,8 +294,7 @@ TEST_F(GenerateTest, ScoreMatchesTheLogits) {
   ASSERT_EQ(s.top.size(), 5u);
   EXPECT_EQ(s.top[0].first, argmax(whole.logits()));
   for (size_t i = 0; i < 5; ++i)
-    EXPECT_EQ(s.top[i].second,
-              static_cast<double>(whole.logits()[static_cast<size_t>(s.top[i].first)]));
+    EXPECT_EQ(s.top[i].second, static_cast<double>(whole.logits()[static_cast<size_t>(s.top[i].first)]));
   for (size_t i = 1; i < 5; ++i) EXPECT_GE(s.top[i - 1].second, s.top[i].second);
   EXPECT_EQ(s.logits_digest.size(), 32u);
   EXPECT_EQ(s.kv_digest, whole.kv_digest());

@@ -35,8 +35,10 @@ std::string most_common_type(const ops::Plan& plan) {
 void check_vocabulary(const Model::State& state) {
   const int64_t n_tokens = state.tokenizer->vocab_size();
   if (n_tokens != state.built.plan.vocab_size) {
-    throw Error(Errc::bad_file, fmt::format("token_embd.weight: needs a row for each of the {} tokens of tokenizer.ggml.tokens, found {}",
-                                            n_tokens, state.built.plan.vocab_size));
+    throw Error(
+        Errc::bad_file,
+        fmt::format("token_embd.weight: needs a row for each of the {} tokens of tokenizer.ggml.tokens, found {}",
+                    n_tokens, state.built.plan.vocab_size));
   }
 }
 
@@ -69,8 +71,9 @@ Overrides parse_overrides(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     for (gguf::Override& one : gguf::parse_overrides(text)) {
       if (one.key == gguf::kAlignmentKey || one.key.starts_with("split.")) {
-        throw Error(Errc::bad_request, fmt::format("--override-kv {}: says how the file's bytes lie, which no other value changes",
-                                                   base::shown(one.key)));
+        throw Error(Errc::bad_request,
+                    fmt::format("--override-kv {}: says how the file's bytes lie, which no other value changes",
+                                base::shown(one.key)));
       }
       overrides.all.push_back(std::move(one));
     }
@@ -120,7 +123,8 @@ std::unique_ptr<Model::State> load_state(const std::string& path, const LoadOpti
     state->n_parameters += tensor.view.shape.elements();
     state->tensors_bytes += static_cast<int64_t>(tensor.view.data.size());
   }
-  for (const ops::Weight& weight : state->built.plan.weights) state->weights_bytes += static_cast<int64_t>(weight.view.data.size());
+  for (const ops::Weight& weight : state->built.plan.weights)
+    state->weights_bytes += static_cast<int64_t>(weight.view.data.size());
   state->weights_type = most_common_type(state->built.plan);
   timing.plan_ms = laps.lap();
   if (options.tokenizer) {
@@ -139,7 +143,8 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
   return std::make_shared<const Model>(load_state(path, options, nullptr));
 }
 
-OverriddenModel load_overridden(const std::string& path, const std::vector<std::string>& override_kv, const LoadOptions& options) {
+OverriddenModel load_overridden(const std::string& path, const std::vector<std::string>& override_kv,
+                                const LoadOptions& options) {
   struct Owner {
     Overrides overrides;
     std::unique_ptr<const Model> model;

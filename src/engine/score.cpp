@@ -17,8 +17,7 @@ double log_sum_exp(std::span<const double> x) {
   for (double v : x) best = std::max(best, v);
   double lane[8] = {};  // element i goes to lane i % 8, which lets the compiler use vectors
   for (size_t i = 0; i < x.size(); ++i) lane[i % 8] += num::exp64(x[i] - best);
-  const double sum =
-      ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+  const double sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
   return best + num::log64(sum);
 }
 
@@ -37,7 +36,8 @@ Score score(Context& context, std::span<const TokenId> ids, int64_t n_top, Place
     if (position + 1 < size) {
       const TokenId next = ids[static_cast<size_t>(position + 1)];
       nll_sum += total - logits[static_cast<size_t>(next)];
-      if (places == Places::all) result.places.push_back(token_logprobs(logits, next, std::min(n_top, context.model().vocab_size())));
+      if (places == Places::all)
+        result.places.push_back(token_logprobs(logits, next, std::min(n_top, context.model().vocab_size())));
       return;
     }
     result.logsumexp = total;

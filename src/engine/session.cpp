@@ -33,8 +33,7 @@ std::string token_text(const Tokenizer& tokenizer, std::optional<TokenId> id) {
 
 const Tokenizer& require_tokenizer(const Model& model) {
   if (!model.tokenizer())
-    throw Error(Errc::bad_request,
-                "the model was loaded without its tokenizer, which a conversation needs");
+    throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a conversation needs");
   return *model.tokenizer();
 }
 
@@ -59,15 +58,13 @@ std::vector<Message> messages_from(const json::array& list) {
       not_a_session(fmt::format("message {} needs the texts \"role\" and \"content\"", messages.size() + 1));
     Message m{std::string(role->get_string()), std::string(content->get_string())};
     if (const json::value* reasoning = object->if_contains("reasoning_content")) {
-      if (!reasoning->is_string()) not_a_session(fmt::format("\"reasoning_content\" of message {} needs a text", messages.size() + 1));
+      if (!reasoning->is_string())
+        not_a_session(fmt::format("\"reasoning_content\" of message {} needs a text", messages.size() + 1));
       m.reasoning_content = std::string(reasoning->get_string());
     }
     if (std::find(std::begin(kRoles), std::end(kRoles), m.role) == std::end(kRoles)) {
-      throw Error(
-          Errc::bad_request,
-          fmt::format(
-              "the session file has a message of role '{}': needs system, user or assistant",
-              m.role));
+      throw Error(Errc::bad_request,
+                  fmt::format("the session file has a message of role '{}': needs system, user or assistant", m.role));
     }
     messages.push_back(std::move(m));
   }
@@ -76,20 +73,19 @@ std::vector<Message> messages_from(const json::array& list) {
 
 }  // namespace
 
-std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model,
-                                                          std::string_view text) {
+std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model, std::string_view text) {
   if (!text.empty()) return ChatTemplate::parse(text);
   if (model.chat_template()) return model.chat_template();
-  throw Error(
-      Errc::bad_request,
-      fmt::format("{}: the file has no chat template: give one with --chat-template FILE, or "
-                  "use the raw text with --no-chat-template",
-                  model.path()));
+  throw Error(Errc::bad_request,
+              fmt::format("{}: the file has no chat template: give one with --chat-template FILE, or "
+                          "use the raw text with --no-chat-template",
+                          model.path()));
 }
 
 namespace {
 
-TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>& messages, const std::string& variables_json = {}) {
+TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>& messages,
+                         const std::string& variables_json = {}) {
   for (const Message& m : messages)
     require_utf8(m.content + m.reasoning_content, fmt::format("the message of role {}", m.role));
   TemplateInput input;
@@ -113,16 +109,17 @@ std::vector<TokenId> encode_rendered(const Model& model, std::span<const TextPie
   const Tokenizer& tokenizer = require_tokenizer(model);
   const std::string bos = token_text(tokenizer, tokenizer.bos());
   EncodeOptions options;
-  const bool begins_with_bos = !bos.empty() && !pieces.empty() && pieces.front().parse_special && pieces.front().text.starts_with(bos);
+  const bool begins_with_bos =
+      !bos.empty() && !pieces.empty() && pieces.front().parse_special && pieces.front().text.starts_with(bos);
   if (begins_with_bos) options.add_bos = false;
   options.add_eos = false;
   return tokenizer.encode(pieces, options);
 }
 
 std::vector<TokenId> chat_prompt(const Model& model, const ChatTemplate& chat_template,
-                                 const std::vector<Message>& messages,
-                                 const std::string& variables_json) {
-  return encode_rendered(model, chat_template.render_pieces(chat_input(require_tokenizer(model), messages, variables_json)));
+                                 const std::vector<Message>& messages, const std::string& variables_json) {
+  return encode_rendered(model,
+                         chat_template.render_pieces(chat_input(require_tokenizer(model), messages, variables_json)));
 }
 
 std::string chat_prompt_text(const Model& model, const ChatTemplate& chat_template,
@@ -157,14 +154,11 @@ struct ChatSession::State {
   std::string variables_json;
   ReasoningOptions reasoning;
   bool did_not_fit = false;
-  uint64_t n_answers = 0;         // answers so far, kept or not: the request number of the next
+  uint64_t n_answers = 0;  // answers so far, kept or not: the request number of the next
 
   State(std::unique_ptr<Scheduler> of, std::shared_ptr<const ChatTemplate> t, GenerateOptions o, std::string s)
-      : scheduler(require_scheduler(std::move(of))),
-        context(scheduler->context()),
-        chat_template(std::move(t)),
-        options(std::move(o)),
-        system(std::move(s)) {}
+      : scheduler(require_scheduler(std::move(of))), context(scheduler->context()), chat_template(std::move(t)),
+        options(std::move(o)), system(std::move(s)) {}
 
   std::vector<Message> with_system(size_t from) const {
     std::vector<Message> all;
@@ -178,7 +172,8 @@ struct ChatSession::State {
     const bool has_marks = reasoning.marks && !reasoning.marks->template_takes_it;
     for (Message& m : all) {
       if (has_marks && !m.reasoning_content.empty()) {
-        m.content = reasoning.marks->open + "\n" + m.reasoning_content + "\n" + reasoning.marks->close + "\n\n" + m.content;
+        m.content =
+            reasoning.marks->open + "\n" + m.reasoning_content + "\n" + reasoning.marks->close + "\n\n" + m.content;
       }
       if (!reasoning.marks || has_marks) m.reasoning_content.clear();
     }
@@ -230,7 +225,9 @@ struct ChatSession::State {
     request.generate = options;
     request.progress = progress;
     if (when_full != WhenFull::stop) {
-      request.make_room = [this](std::span<const TokenId>, std::span<const TokenId> so_far) { return make_room(so_far); };
+      request.make_room = [this](std::span<const TokenId>, std::span<const TokenId> so_far) {
+        return make_room(so_far);
+      };
     }
     Generation result = run_parted(*scheduler, std::move(request), reasoning, sink, cancelled);
     if (result.finish_reason == FinishReason::cancelled && result.ids.empty()) return result;
@@ -263,19 +260,17 @@ struct ChatSession::State {
 
 ChatSession::ChatSession(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const ChatTemplate> chat_template,
                          GenerateOptions options, std::string system)
-    : state_(std::make_unique<State>(std::move(scheduler), std::move(chat_template),
-                                     std::move(options), std::move(system))) {}
+    : state_(std::make_unique<State>(std::move(scheduler), std::move(chat_template), std::move(options),
+                                     std::move(system))) {}
 ChatSession::~ChatSession() = default;
 ChatSession::ChatSession(ChatSession&&) noexcept = default;
 ChatSession& ChatSession::operator=(ChatSession&&) noexcept = default;
 
-Generation ChatSession::say(std::string text, const Generator::TextSink& sink,
-                            const std::function<bool()>& cancelled) {
+Generation ChatSession::say(std::string text, const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
   return state_->turn([&] { state_->messages.push_back({"user", std::move(text)}); }, sink, cancelled);
 }
 
-Generation ChatSession::regenerate(const Generator::TextSink& sink,
-                                   const std::function<bool()>& cancelled) {
+Generation ChatSession::regenerate(const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
   const auto drop_answer = [this] {
     std::vector<Message>& messages = state_->messages;
     while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
@@ -302,7 +297,9 @@ void ChatSession::set_reasoning(ReasoningOptions reasoning) { state_->reasoning 
 
 void ChatSession::set_reasoning_sink(Generator::TextSink sink) { state_->reasoning.sink = std::move(sink); }
 
-void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) { state_->progress = std::move(progress); }
+void ChatSession::set_progress(std::function<void(int64_t, int64_t)> progress) {
+  state_->progress = std::move(progress);
+}
 
 void ChatSession::set_template_variables(std::string json) { state_->variables_json = std::move(json); }
 
@@ -335,7 +332,8 @@ void ChatSession::load(std::string_view text) {
   const json::object* const object = all.if_object();
   const json::value* const version = object ? object->if_contains("assay_session") : nullptr;
   if (version == nullptr) not_a_session("it has no \"assay_session\"");
-  if (*version != 1) throw Error(Errc::bad_request, "the session file has another version than 1, the only one that is known");
+  if (*version != 1)
+    throw Error(Errc::bad_request, "the session file has another version than 1, the only one that is known");
   const json::value* const list = object->if_contains("messages");
   if (list == nullptr || !list->is_array()) not_a_session("it has no list \"messages\"");
   std::vector<Message> messages = messages_from(list->get_array());

@@ -34,7 +34,8 @@ class SessionContext : public ::testing::Test {
       const std::string piece = model_->tokenizer()->piece(id);
       if (piece.size() == 1 && piece[0] >= 'a' && piece[0] <= 'z') generate.sampling.logit_bias.push_back({id, 50});
     }
-    return ChatSession(std::make_unique<Scheduler>(model_, options), ChatTemplate::parse(kTemplate), generate, "Be brief.");
+    return ChatSession(std::make_unique<Scheduler>(model_, options), ChatTemplate::parse(kTemplate), generate,
+                       "Be brief.");
   }
   static std::string message(int i) { return "message " + std::to_string(i); }
 

@@ -74,10 +74,9 @@ TEST(Session, SavesAndLoads) {
   ChatSession other = make_session(test::smollm2().string());
   other.load(saved);
   EXPECT_EQ(other.save(), saved);
-  for (const char* bad :
-       {"", "{", "[]", "{\"assay_session\": 2, \"messages\": []}", "{\"assay_session\": 1}",
-        "{\"assay_session\": 1, \"messages\": [{\"role\": \"user\"}]}",
-        "{\"assay_session\": 1, \"messages\": [{\"role\": \"wizard\", \"content\": \"x\"}]}"}) {
+  for (const char* bad : {"", "{", "[]", "{\"assay_session\": 2, \"messages\": []}", "{\"assay_session\": 1}",
+                          "{\"assay_session\": 1, \"messages\": [{\"role\": \"user\"}]}",
+                          "{\"assay_session\": 1, \"messages\": [{\"role\": \"wizard\", \"content\": \"x\"}]}"}) {
     const std::string why = refusal([&] { other.load(bad); });
     EXPECT_NE(why, "no error") << bad;
     EXPECT_EQ(why.find("boost"), std::string::npos) << why;
@@ -91,8 +90,7 @@ TEST(ChatPrompt, BeginsWithOneBosWhereTheFileAsksForIt) {
   const auto bos = model->tokenizer()->bos();
   ASSERT_TRUE(bos.has_value());
   const std::vector<Message> messages = {{"user", "<bos>Hi<start_of_turn>"}};
-  const auto with =
-      ChatTemplate::parse("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto with = ChatTemplate::parse("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}");
   const auto ids = chat_prompt(*model, *with, messages);
   EXPECT_EQ(ids.front(), *bos);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), *bos), 1);  // the user's "<bos>" is text
@@ -107,8 +105,7 @@ TEST(ChatPrompt, ControlTokensInAMessageStayText) {
   const auto end = model->tokenizer()->find("<|im_end|>");
   ASSERT_TRUE(end.has_value());
   const auto count = [&](const std::string& text) {
-    const auto ids =
-        chat_prompt(*model, *require_chat_template(*model), {{"system", "x"}, {"user", text}});
+    const auto ids = chat_prompt(*model, *require_chat_template(*model), {{"system", "x"}, {"user", text}});
     return std::count(ids.begin(), ids.end(), *end);
   };
   EXPECT_EQ(count("<|im_end|><|im_end|>"), count("hello"));

@@ -1,13 +1,14 @@
 // Known ways to add a residual wrongly.
+#include "ops/rows/add.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "backend/oracle/oracle_ops.h"
-#include "ops/rows/add.h"
+#include "faults/table.h"
 #include "ops/plan/float64.h"
 #include "ops/rows/rms_norm.h"
-#include "faults/table.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -50,12 +51,10 @@ void offer_normed(const Case& c, Sink& out) {
     if (norm == nullptr || norm->x != residual || norm->w == ops::kNone) continue;
     out.add_rows(
         fmt::format("the residual is taken after {}; it is what that norm reads", other.name),
-        [&c, w = c.vector(norm->w), eps = static_cast<double>(norm->eps), d = norm->d](int64_t row,
-                                                                                       double* y) {
+        [&c, w = c.vector(norm->w), eps = static_cast<double>(norm->eps), d = norm->d](int64_t row, double* y) {
           const auto n = static_cast<size_t>(d);
           for (int64_t begin = 0; begin < c.failed.width; begin += d) {
-            ops::rms_norm64(std::span(c.a(row) + begin, n), w, eps,
-                                      std::span(y + begin, n));
+            ops::rms_norm64(std::span(c.a(row) + begin, n), w, eps, std::span(y + begin, n));
           }
           for (int64_t j = 0; j < c.failed.width; ++j) y[j] += c.b(row)[j];
         });
@@ -69,9 +68,8 @@ void offer_product(const Case& c, Sink& out) {
 }
 
 constexpr Entry kEntries[] = {
-    {"add_missing", "", offer_missing}, {"add_twice", "", offer_twice},
-    {"add_normed", "", offer_normed},   {"add_sign", "", offer_sign},
-    {"add_scale", "", offer_scale},     {"add_product", "", offer_product},
+    {"add_missing", "", offer_missing}, {"add_twice", "", offer_twice}, {"add_normed", "", offer_normed},
+    {"add_sign", "", offer_sign},       {"add_scale", "", offer_scale}, {"add_product", "", offer_product},
 };
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include "num/f16.h"
 #include "num/math64.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/rope.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/plan/float64.h"
-#include "ops/attention/rope.h"
 #include "ops/rows/slice.h"
 #include "quant/format.h"
 #include "quant/q8_0.h"
@@ -23,9 +23,7 @@ namespace assay::faults::dictionary {
 namespace {
 
 const ops::Attention& op_of(const Case& c) { return c.record<ops::Attention>(); }
-const ops::CacheLayer& cache_layer(const Case& c) {
-  return c.plan.cache_layers[static_cast<size_t>(op_of(c).layer)];
-}
+const ops::CacheLayer& cache_layer(const Case& c) { return c.plan.cache_layers[static_cast<size_t>(op_of(c).layer)]; }
 
 // In place; rows of `width` in blocks of 32 as the cache keeps them.
 void round_as(ops::CacheType type, std::vector<double>& values) {
@@ -38,26 +36,24 @@ void round_as(ops::CacheType type, std::vector<double>& values) {
   for (size_t i = 0; i < values.size(); i += 32) {
     for (size_t j = 0; j < 32; ++j) block[j] = static_cast<float>(values[i + j]);
     const quant::BlockQ8_0 encoded = quant::encode_q8_0(block);
-    for (size_t j = 0; j < 32; ++j)
-      values[i + j] = static_cast<double>(num::half_to_float(encoded.d)) * encoded.q[j];
+    for (size_t j = 0; j < 32; ++j) values[i + j] = static_cast<double>(num::half_to_float(encoded.d)) * encoded.q[j];
   }
 }
 
-void scores_of(const AttentionRule& rule, const double* q, const KeyValues& kv, int64_t first,
-               int64_t head_dim, Range keys, std::vector<double>& scores) {
+void scores_of(const AttentionRule& rule, const double* q, const KeyValues& kv, int64_t first, int64_t head_dim,
+               Range keys, std::vector<double>& scores) {
   scores.resize(static_cast<size_t>(keys.end - keys.begin));
   if (scores.empty()) return;
-  backend::oracle::attention_scores(std::span(q, static_cast<size_t>(head_dim)),
-                                    kv.k.data() + first, kv.width, keys.begin, keys.end - 1, 1.0,
-                                    scores);
+  backend::oracle::attention_scores(std::span(q, static_cast<size_t>(head_dim)), kv.k.data() + first, kv.width,
+                                    keys.begin, keys.end - 1, 1.0, scores);
   for (double& s : scores) {
     s = (rule.score ? rule.score(s) : s) * rule.scale;
     if (rule.capped) s = rule.capped(s);
   }
 }
 
-void sum_values(const AttentionRule& rule, const KeyValues& kv, int64_t first, int64_t v_dim,
-                int64_t begin, std::span<const double> shares, double* y) {
+void sum_values(const AttentionRule& rule, const KeyValues& kv, int64_t first, int64_t v_dim, int64_t begin,
+                std::span<const double> shares, double* y) {
   std::fill_n(y, v_dim, 0.0);
   for (size_t i = 0; i < shares.size(); ++i) {
     const double* v = kv.v.data() + (begin + static_cast<int64_t>(i)) * kv.v_width + first;
@@ -99,8 +95,8 @@ bool has_plain_cache(const Case& c) {
 Cache cache_as(const Case& c, ops::CacheType k, ops::CacheType v) {
   Cache cache;
   for (const auto& [sequence, history] : c.failed.history) {
-    auto kv = std::make_shared<KeyValues>(
-        KeyValues{history.k, history.v, history.n_positions(), history.width, cache_layer(c).n_kv_heads * cache_layer(c).v_dim()});
+    auto kv = std::make_shared<KeyValues>(KeyValues{history.k, history.v, history.n_positions(), history.width,
+                                                    cache_layer(c).n_kv_heads * cache_layer(c).v_dim()});
     round_as(k, kv->k);
     round_as(cache_layer(c).values_in_keys ? k : v, kv->v);
     cache[sequence] = std::move(kv);
@@ -122,8 +118,7 @@ AttentionRule right_attention(const Case& c) {
   const ops::Attention& op = op_of(c);
   AttentionRule rule;
   rule.scale = op.scale;
-  if (c.shared->history.empty())
-    c.shared->history = cache_as(c, c.declared.cache_k, c.declared.cache_v);
+  if (c.shared->history.empty()) c.shared->history = cache_as(c, c.declared.cache_k, c.declared.cache_v);
   rule.cache = c.shared->history;
   rule.sequence = [&c](int64_t row) { return c.sequence(row); };
   rule.visible = [&c, &op](int64_t row) {
@@ -153,7 +148,8 @@ RowFunction attention_with(const Case& c, AttentionRule rule) {
   if (rule.rotated_by != ops::kNone) {
     rule.cache = changed_cache(rule.cache, [&](int, KeyValues& kv) {
       for (int64_t p = 0; p < kv.n; ++p) {
-        const std::span<double> row = std::span(kv.k).subspan(static_cast<size_t>(p * kv.width), static_cast<size_t>(kv.width));
+        const std::span<double> row =
+            std::span(kv.k).subspan(static_cast<size_t>(p * kv.width), static_cast<size_t>(kv.width));
         std::ranges::copy(turned(c, rule.rotated_by, row, p), row.begin());
       }
     });
@@ -178,7 +174,8 @@ RowFunction attention_with(const Case& c, AttentionRule rule) {
 
 namespace {
 
-// Of latent attention: what its heads are made of, with and without the rotated part. The scale is of the whole key before it is absorbed.
+// Of latent attention: what its heads are made of, with and without the rotated part. The scale is of the whole key
+// before it is absorbed.
 std::vector<double> latent_widths(const Case& c) {
   std::vector<double> widths;
   for (const ops::Op& other : c.plan.ops) {
@@ -212,7 +209,8 @@ void offer_scale(const Case& c, Sink& out) {
       {"1 / sqrt(the width of a value)", 1 / std::sqrt(static_cast<double>(cache_layer(c).v_dim()))},
   };
   std::vector<std::pair<std::string, double>> all(std::begin(scales), std::end(scales));
-  for (const double width : latent_widths(c)) all.emplace_back(fmt::format("1 / sqrt({:g})", width), 1 / std::sqrt(width));
+  for (const double width : latent_widths(c))
+    all.emplace_back(fmt::format("1 / sqrt({:g})", width), 1 / std::sqrt(width));
   std::vector<double> tried = {op.scale};
   for (const auto& [what, scale] : all) {
     const auto same = [s = scale](double x) { return std::abs(x / s - 1) < 1e-9; };
@@ -220,14 +218,12 @@ void offer_scale(const Case& c, Sink& out) {
     tried.push_back(scale);
     AttentionRule rule = right_attention(c);
     rule.scale = scale;
-    out.add_rows(
-        fmt::format("scores are scaled by {:.6g} ({}) in place of {:.6g}", scale, what, op.scale),
-        attention_with(c, std::move(rule)));
+    out.add_rows(fmt::format("scores are scaled by {:.6g} ({}) in place of {:.6g}", scale, what, op.scale),
+                 attention_with(c, std::move(rule)));
   }
 }
 
-void offer_visible(const Case& c, Sink& out, std::string text,
-                   std::function<Range(int64_t row)> visible) {
+void offer_visible(const Case& c, Sink& out, std::string text, std::function<Range(int64_t row)> visible) {
   AttentionRule rule = right_attention(c);
   bool differs = false;
   for (int64_t row = 0; row < c.failed.n_rows; ++row) {
@@ -243,14 +239,12 @@ void offer_visible(const Case& c, Sink& out, std::string text,
 void offer_mask(const Case& c, Sink& out) {
   constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
   const auto right = right_attention(c).visible;
-  offer_visible(c, out, "there is no causal mask: every token sees the whole batch",
-                [=](int64_t row) {
-                  return Range{right(row).begin, kAll};
-                });
-  offer_visible(c, out, "the causal mask is off by one: a token sees the one after it",
-                [=](int64_t row) {
-                  return Range{right(row).begin, right(row).end + 1};
-                });
+  offer_visible(c, out, "there is no causal mask: every token sees the whole batch", [=](int64_t row) {
+    return Range{right(row).begin, kAll};
+  });
+  offer_visible(c, out, "the causal mask is off by one: a token sees the one after it", [=](int64_t row) {
+    return Range{right(row).begin, right(row).end + 1};
+  });
   offer_visible(c, out, "the causal mask is strict: a token does not see itself", [=](int64_t row) {
     return Range{right(row).begin, std::max(right(row).begin, right(row).end - 1)};
   });
@@ -259,8 +253,7 @@ void offer_mask(const Case& c, Sink& out) {
     return Range{keys.begin, keys.end - keys.begin > 1 ? keys.end - 1 : keys.end};
   });
   offer_visible(c, out, "the first key is not seen", [=](int64_t row) {
-    return Range{std::min(std::max<int64_t>(1, right(row).begin), right(row).end - 1),
-                 right(row).end};
+    return Range{std::min(std::max<int64_t>(1, right(row).begin), right(row).end - 1), right(row).end};
   });
   offer_visible(c, out, "a token sees only itself", [=](int64_t row) {
     return Range{right(row).end - 1, right(row).end};
@@ -271,11 +264,10 @@ void offer_window(const Case& c, Sink& out) {
   const ops::Attention& op = op_of(c);
   const auto with = [&](int64_t window) {
     if (window == op.window || window < 0) return;
-    const std::string text =
-        op.window == 0
-            ? fmt::format("a window of {} keys is applied in a layer that sees all", window)
-        : window == 0 ? fmt::format("the window of {} keys is not applied", op.window)
-                      : fmt::format("the window is {} keys in place of {}", window, op.window);
+    const std::string text = op.window == 0
+                                 ? fmt::format("a window of {} keys is applied in a layer that sees all", window)
+                             : window == 0 ? fmt::format("the window of {} keys is not applied", op.window)
+                                           : fmt::format("the window is {} keys in place of {}", window, op.window);
     offer_visible(c, out, text, [&c, window](int64_t row) {
       const int64_t end = c.position(row) + 1;
       return Range{window > 0 ? std::max<int64_t>(0, end - window) : 0, end};
@@ -290,8 +282,7 @@ void offer_window(const Case& c, Sink& out) {
   }
   for (int64_t window = 8; window <= 4096; window *= 2) windows.push_back(window);
   int64_t n_seen = 0;  // a window of as many is none
-  for (int64_t row = 0; row < c.failed.n_rows; ++row)
-    n_seen = std::max(n_seen, c.position(row) + 1);
+  for (int64_t row = 0; row < c.failed.n_rows; ++row) n_seen = std::max(n_seen, c.position(row) + 1);
   std::vector<int64_t> tried;
   for (const int64_t window : windows) {
     if (std::find(tried.begin(), tried.end(), window) != tried.end() || window >= n_seen) continue;
@@ -303,8 +294,7 @@ void offer_window(const Case& c, Sink& out) {
 void offer_batch(const Case& c, Sink& out) {
   const auto right = right_attention(c).visible;
   const auto start = [&c](int64_t row) { return c.batch_start(row); };
-  offer_visible(c, out,
-                "only keys of the current batch are seen; those of the cache before it count too",
+  offer_visible(c, out, "only keys of the current batch are seen; those of the cache before it count too",
                 [=](int64_t row) {
                   return Range{std::max(right(row).begin, start(row)), right(row).end};
                 });
@@ -314,10 +304,9 @@ void offer_batch(const Case& c, Sink& out) {
                 [=](int64_t row) {
                   return Range{right(row).begin, right(row).end - start(row)};
                 });
-  offer_visible(c, out, "keys of the current batch are not seen, only the cache before it",
-                [=](int64_t row) {
-                  return Range{right(row).begin, std::max<int64_t>(start(row), 1)};
-                });
+  offer_visible(c, out, "keys of the current batch are not seen, only the cache before it", [=](int64_t row) {
+    return Range{right(row).begin, std::max<int64_t>(start(row), 1)};
+  });
 }
 
 void offer_heads(const Case& c, Sink& out) {
@@ -327,20 +316,16 @@ void offer_heads(const Case& c, Sink& out) {
   const auto with = [&](std::string text, std::function<int64_t(int64_t)> kv_head) {
     AttentionRule rule = right_attention(c);
     bool differs = false;
-    for (int64_t h = 0; h < op.n_heads; ++h)
-      differs = differs || std::min(kv_head(h), n - 1) != rule.kv_head(h);
+    for (int64_t h = 0; h < op.n_heads; ++h) differs = differs || std::min(kv_head(h), n - 1) != rule.kv_head(h);
     if (!differs) return;
     rule.kv_head = std::move(kv_head);
     out.add_rows(std::move(text), attention_with(c, std::move(rule)));
   };
-  with(fmt::format("query head h meets key head h % {} (tiled); h / {} (repeated) is right", n,
-                   group),
+  with(fmt::format("query head h meets key head h % {} (tiled); h / {} (repeated) is right", n, group),
        [=](int64_t h) { return h % n; });
   with("all query heads meet key head 0", [](int64_t) { return int64_t{0}; });
-  with(fmt::format("query head h meets key head h / {}; h / {} is right", n, group),
-       [=](int64_t h) { return h / n; });
-  with("query head h meets key head h: keys are taken as if there were as many",
-       [=](int64_t h) { return h; });
+  with(fmt::format("query head h meets key head h / {}; h / {} is right", n, group), [=](int64_t h) { return h / n; });
+  with("query head h meets key head h: keys are taken as if there were as many", [=](int64_t h) { return h; });
   if (!has_plain_cache(c)) return;
   // More heads than a position has: what follows in memory is the next position's.
   AttentionRule beyond = right_attention(c);
@@ -352,8 +337,7 @@ void offer_heads(const Case& c, Sink& out) {
       to->assign(static_cast<size_t>(kv.n * kv.width), 0.0);
       for (int64_t p = 0; p < kv.n; ++p) {
         const int64_t n_left = static_cast<int64_t>(from->size()) - p * old.width;
-        std::copy_n(from->begin() + p * old.width, std::min(kv.width, n_left),
-                    to->begin() + p * kv.width);
+        std::copy_n(from->begin() + p * old.width, std::min(kv.width, n_left), to->begin() + p * kv.width);
       }
     }
   });
@@ -364,28 +348,26 @@ void offer_heads(const Case& c, Sink& out) {
 
 // Scores of all heads before the shares: [n_heads][keys]
 void offer_softmax_axis(const Case& c, Sink& out) {
-  out.add_rows("the softmax runs over heads in place of keys",
-               [&c, rule = right_attention(c)](int64_t row, double* y) {
-                 const ops::Attention& op = op_of(c);
-                 const KeyValues& kv = *rule.cache.at(c.sequence(row));
-                 const Range keys = cut(rule.visible(row), kv);
-                 std::vector<std::vector<double>> scores(static_cast<size_t>(op.n_heads));
-                 for (int64_t h = 0; h < op.n_heads; ++h) {
-                   scores_of(rule, c.a(row) + h * op.head_dim, kv, rule.kv_head(h) * op.head_dim,
-                             op.head_dim, keys, scores[static_cast<size_t>(h)]);
-                 }
-                 std::vector<double> column(scores.size());
-                 for (size_t j = 0; j < static_cast<size_t>(keys.end - keys.begin); ++j) {
-                   for (size_t h = 0; h < scores.size(); ++h) column[h] = scores[h][j];
-                   softmax(column);
-                   for (size_t h = 0; h < scores.size(); ++h) scores[h][j] = column[h];
-                 }
-                 for (int64_t h = 0; h < op.n_heads; ++h) {
-                   const int64_t v_dim = cache_layer(c).v_dim();
-                   sum_values(rule, kv, rule.kv_head(h) * v_dim, v_dim, keys.begin,
-                              scores[static_cast<size_t>(h)], y + h * v_dim);
-                 }
-               });
+  out.add_rows("the softmax runs over heads in place of keys", [&c, rule = right_attention(c)](int64_t row, double* y) {
+    const ops::Attention& op = op_of(c);
+    const KeyValues& kv = *rule.cache.at(c.sequence(row));
+    const Range keys = cut(rule.visible(row), kv);
+    std::vector<std::vector<double>> scores(static_cast<size_t>(op.n_heads));
+    for (int64_t h = 0; h < op.n_heads; ++h) {
+      scores_of(rule, c.a(row) + h * op.head_dim, kv, rule.kv_head(h) * op.head_dim, op.head_dim, keys,
+                scores[static_cast<size_t>(h)]);
+    }
+    std::vector<double> column(scores.size());
+    for (size_t j = 0; j < static_cast<size_t>(keys.end - keys.begin); ++j) {
+      for (size_t h = 0; h < scores.size(); ++h) column[h] = scores[h][j];
+      softmax(column);
+      for (size_t h = 0; h < scores.size(); ++h) scores[h][j] = column[h];
+    }
+    for (int64_t h = 0; h < op.n_heads; ++h) {
+      const int64_t v_dim = cache_layer(c).v_dim();
+      sum_values(rule, kv, rule.kv_head(h) * v_dim, v_dim, keys.begin, scores[static_cast<size_t>(h)], y + h * v_dim);
+    }
+  });
 }
 
 void offer_shares(const Case& c, Sink& out) {
@@ -409,14 +391,12 @@ void offer_shares(const Case& c, Sink& out) {
     const double largest = exponentials(s, sum);
     for (double& x : s) x /= sum + num::exp64(-largest);
   });
-  with("all visible keys have the same share: scores are ignored", [](std::span<double> s) {
-    std::fill(s.begin(), s.end(), 1.0 / static_cast<double>(s.size()));
+  with("all visible keys have the same share: scores are ignored",
+       [](std::span<double> s) { std::fill(s.begin(), s.end(), 1.0 / static_cast<double>(s.size())); });
+  with("the softmax is to base 2: a factor log2(e) is missing in the scores", [](std::span<double> s) {
+    for (double& x : s) x *= std::numbers::ln2;
+    softmax(s);
   });
-  with("the softmax is to base 2: a factor log2(e) is missing in the scores",
-       [](std::span<double> s) {
-         for (double& x : s) x *= std::numbers::ln2;
-         softmax(s);
-       });
   with("the factor log2(e) is in the scores but the softmax is to base e", [](std::span<double> s) {
     for (double& x : s) x *= std::numbers::log2e;
     softmax(s);
@@ -456,9 +436,8 @@ void offer_shares(const Case& c, Sink& out) {
 void offer_overflow(const Case& c, Sink& out) {
   AttentionRule rule = right_attention(c);
   rule.score = as_f16;
-  out.add_rows(
-      "products of queries and keys are kept in f16 (infinite above 65504) before they are scaled",
-      attention_with(c, rule));
+  out.add_rows("products of queries and keys are kept in f16 (infinite above 65504) before they are scaled",
+               attention_with(c, rule));
   rule.score = as_bf16;
   out.add_rows("products of queries and keys are kept in bf16", attention_with(c, rule));
   rule = right_attention(c);
@@ -467,8 +446,7 @@ void offer_overflow(const Case& c, Sink& out) {
   rule = right_attention(c);
   rule.shares = [](std::span<double> s) {
     float sum = 0;
-    for (double& x : s)
-      sum += static_cast<float>(x = static_cast<double>(static_cast<float>(num::exp64(x))));
+    for (double& x : s) sum += static_cast<float>(x = static_cast<double>(static_cast<float>(num::exp64(x))));
     for (double& x : s) x = static_cast<double>(static_cast<float>(x) / sum);
   };
   out.add_rows("the softmax does not subtract the largest score: exp overflows f32 above 88.7",
@@ -478,8 +456,7 @@ void offer_overflow(const Case& c, Sink& out) {
     for (double& x : s) sum = as_f16(sum + (x = as_f16(num::exp64(x))));
     for (double& x : s) x = x / sum;
   };
-  out.add_rows("the softmax does not subtract the largest score: exp overflows f16 above 11",
-               attention_with(c, rule));
+  out.add_rows("the softmax does not subtract the largest score: exp overflows f16 above 11", attention_with(c, rule));
 }
 
 void offer_own_softcap(const Case& c, Sink& out, double cap) {
@@ -491,9 +468,12 @@ void offer_own_softcap(const Case& c, Sink& out, double cap) {
   const auto right = [cap](double s) { return cap * num::tanh64(s / cap); };
   with(fmt::format("scores are not capped; the file's cap is {:g}", cap), {}, {});
   with(fmt::format("scores are capped at {:g} before they are scaled; after is right", cap), right, {});
-  with(fmt::format("scores are multiplied by tanh(s / {0:g}); {0:g} tanh(s / {0:g}) is right", cap), {}, [cap](double s) { return s * num::tanh64(s / cap); });
-  with(fmt::format("scores become tanh(s / {:g}): the product with the cap is missing", cap), {}, [cap](double s) { return num::tanh64(s / cap); });
-  with(fmt::format("scores become {:g} tanh(s): the division by the cap is missing", cap), {}, [cap](double s) { return cap * num::tanh64(s); });
+  with(fmt::format("scores are multiplied by tanh(s / {0:g}); {0:g} tanh(s / {0:g}) is right", cap), {},
+       [cap](double s) { return s * num::tanh64(s / cap); });
+  with(fmt::format("scores become tanh(s / {:g}): the product with the cap is missing", cap), {},
+       [cap](double s) { return num::tanh64(s / cap); });
+  with(fmt::format("scores become {:g} tanh(s): the division by the cap is missing", cap), {},
+       [cap](double s) { return cap * num::tanh64(s); });
   with("scores are capped twice", {}, [right](double s) { return right(right(s)); });
   AttentionRule rule = right_attention(c);
   rule.capped = {};
@@ -512,21 +492,17 @@ void offer_softcap(const Case& c, Sink& out) {
       if (cap == own) continue;
       AttentionRule rule = right_attention(c);
       rule.capped = [cap](double s) { return cap * num::tanh64(s / cap); };
-      out.add_rows(fmt::format("scores are capped at {:g} in place of the file's {:g}", cap, own), attention_with(c, rule));
+      out.add_rows(fmt::format("scores are capped at {:g} in place of the file's {:g}", cap, own),
+                   attention_with(c, rule));
       continue;
     }
     AttentionRule rule = right_attention(c);
     rule.capped = [cap](double s) { return cap * num::tanh64(s / cap); };
-    out.add_rows(
-        fmt::format(
-            "scores are capped at {:g} (cap * tanh(s / cap)), which the file does not ask for",
-            cap),
-        attention_with(c, rule));
+    out.add_rows(fmt::format("scores are capped at {:g} (cap * tanh(s / cap)), which the file does not ask for", cap),
+                 attention_with(c, rule));
     rule.capped = [cap](double s) { return s * num::tanh64(s / cap); };
-    out.add_rows(
-        fmt::format("scores are multiplied by tanh(s / {:g}), which the file does not ask for",
-                    cap),
-        attention_with(c, rule));
+    out.add_rows(fmt::format("scores are multiplied by tanh(s / {:g}), which the file does not ask for", cap),
+                 attention_with(c, rule));
   }
 }
 
@@ -537,7 +513,8 @@ void offer_sinks(const Case& c, Sink& out) {
   out.add_rows("the heads' sinks take no share of the softmax: they are forgotten", attention_with(c, rule));
   rule = right_attention(c);
   for (double& sink : rule.sinks) sink *= op_of(c).scale;
-  out.add_rows("the heads' sinks are scaled as scores are; they enter the softmax as they stand", attention_with(c, rule));
+  out.add_rows("the heads' sinks are scaled as scores are; they enter the softmax as they stand",
+               attention_with(c, rule));
   rule = right_attention(c);
   std::rotate(rule.sinks.begin(), rule.sinks.begin() + 1, rule.sinks.end());
   out.add_rows("every head has the next one's sink", attention_with(c, rule));
@@ -560,11 +537,16 @@ void offer_nope(const Case& c, Sink& out) {
 void offer_chunk(const Case& c, Sink& out) {
   const ops::Attention& op = op_of(c);
   if (op.chunk <= 0) return;
-  offer_visible(c, out, fmt::format("the chunks of {} keys are not applied: all earlier keys are seen", op.chunk), [&c](int64_t row) {
-    return Range{0, c.position(row) + 1};
-  });
-  offer_visible(c, out, fmt::format("the {0} last keys are seen (a window); those of the query's own chunk of {0} are right", op.chunk),
-                [&c, n = op.chunk](int64_t row) { return Range{std::max<int64_t>(0, c.position(row) + 1 - n), c.position(row) + 1}; });
+  offer_visible(c, out, fmt::format("the chunks of {} keys are not applied: all earlier keys are seen", op.chunk),
+                [&c](int64_t row) {
+                  return Range{0, c.position(row) + 1};
+                });
+  offer_visible(
+      c, out,
+      fmt::format("the {0} last keys are seen (a window); those of the query's own chunk of {0} are right", op.chunk),
+      [&c, n = op.chunk](int64_t row) {
+        return Range{std::max<int64_t>(0, c.position(row) + 1 - n), c.position(row) + 1};
+      });
 }
 
 constexpr Entry kEntries[] = {

@@ -41,7 +41,8 @@ struct AttentionRule {
   bool half_sums = false;  // outputs summed in f16
 };
 
-// Whether the failed op has the history that attention needs; and whether keys and values are of one width, as the entries about caches take them.
+// Whether the failed op has the history that attention needs; and whether keys and values are of one width, as the
+// entries about caches take them.
 bool has_history(const Case& c);
 bool has_plain_cache(const Case& c);
 AttentionRule right_attention(const Case& c);

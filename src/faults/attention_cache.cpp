@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "backend/oracle/oracle_ops.h"
+#include "faults/attention.h"
 #include "ops/attention/attention.h"
-#include "ops/plan/float64.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
-#include "faults/attention.h"
+#include "ops/plan/float64.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -61,8 +61,7 @@ void offer_type(const Case& c, Sink& out) {
 void rescale_q8_0(std::vector<double>& values, float write, float read) {
   for (size_t i = 0; i + 32 <= values.size(); i += 32) {
     float largest = 0;
-    for (size_t j = i; j < i + 32; ++j)
-      largest = std::max(largest, std::abs(static_cast<float>(values[j])));
+    for (size_t j = i; j < i + 32; ++j) largest = std::max(largest, std::abs(static_cast<float>(values[j])));
     if (largest == 0) continue;
     for (size_t j = i; j < i + 32; ++j) {
       const float q = std::nearbyint(static_cast<float>(values[j]) * (write / largest));
@@ -73,8 +72,7 @@ void rescale_q8_0(std::vector<double>& values, float write, float read) {
 
 void offer_scale(const Case& c, Sink& out) {
   using ops::CacheType;
-  const bool k_fits = c.declared.cache_k == CacheType::q8_0,
-             v_fits = c.declared.cache_v == CacheType::q8_0;
+  const bool k_fits = c.declared.cache_k == CacheType::q8_0, v_fits = c.declared.cache_v == CacheType::q8_0;
   const struct {
     bool fits;
     const char* what;
@@ -86,16 +84,15 @@ void offer_scale(const Case& c, Sink& out) {
     for (const auto& part : parts) {
       if (!part.fits) continue;
       AttentionRule rule = right_attention(c);
-      const Cache plain = cache_as(c, part.k ? CacheType::f32 : CacheType::q8_0,
-                                   part.v ? CacheType::f32 : CacheType::q8_0);
+      const Cache plain =
+          cache_as(c, part.k ? CacheType::f32 : CacheType::q8_0, part.v ? CacheType::f32 : CacheType::q8_0);
       rule.cache = changed_cache(plain, [&, w = write, r = read](int, KeyValues& kv) {
         if (part.k) rescale_q8_0(kv.k, w, r);
         if (part.v) rescale_q8_0(kv.v, w, r);
       });
-      out.add_rows(
-          fmt::format("the blocks of {} are written with scale max / {} and read with max / {}",
-                      part.what, write, read),
-          attention_with(c, std::move(rule)));
+      out.add_rows(fmt::format("the blocks of {} are written with scale max / {} and read with max / {}", part.what,
+                               write, read),
+                   attention_with(c, std::move(rule)));
     }
   }
 }
@@ -147,9 +144,8 @@ std::vector<double> read_dims_first(const std::vector<double>& x, int64_t width,
 void offer_stride(const Case& c, Sink& out) {
   const int64_t d = op_of(c).head_dim;
   if (op_of(c).n_kv_heads == 1) return;
-  for (const auto& [what, k_too, v_too] :
-       {std::tuple{"keys and values", true, true}, std::tuple{"keys", true, false},
-        std::tuple{"values", false, true}}) {
+  for (const auto& [what, k_too, v_too] : {std::tuple{"keys and values", true, true}, std::tuple{"keys", true, false},
+                                           std::tuple{"values", false, true}}) {
     offer_cache(c, out,
                 fmt::format("{}: a view with a stride [position][head] is read as if heads lay "
                             "packed: heads beyond the first are wrong",
@@ -158,13 +154,11 @@ void offer_stride(const Case& c, Sink& out) {
                   if (k) kv.k = read_packed(kv.k, kv.n, kv.width, d);
                   if (v) kv.v = read_packed(kv.v, kv.n, kv.width, d);
                 });
-    offer_cache(
-        c, out,
-        fmt::format("{} of a position are read as [dim][head] in place of [head][dim]", what),
-        [=, k = k_too, v = v_too](int, KeyValues& kv) {
-          if (k) kv.k = read_dims_first(kv.k, kv.width, d);
-          if (v) kv.v = read_dims_first(kv.v, kv.width, d);
-        });
+    offer_cache(c, out, fmt::format("{} of a position are read as [dim][head] in place of [head][dim]", what),
+                [=, k = k_too, v = v_too](int, KeyValues& kv) {
+                  if (k) kv.k = read_dims_first(kv.k, kv.width, d);
+                  if (v) kv.v = read_dims_first(kv.v, kv.width, d);
+                });
   }
 }
 
@@ -183,8 +177,7 @@ void offer_unwritten(const Case& c, Sink& out) {
 }
 
 void offer_swapped(const Case& c, Sink& out) {
-  offer_cache(c, out, "keys and values are swapped",
-              [](int, KeyValues& kv) { std::swap(kv.k, kv.v); });
+  offer_cache(c, out, "keys and values are swapped", [](int, KeyValues& kv) { std::swap(kv.k, kv.v); });
   offer_cache(c, out, "values are taken from the keys", [](int, KeyValues& kv) { kv.v = kv.k; });
   offer_cache(c, out, "keys are taken from the values", [](int, KeyValues& kv) { kv.k = kv.v; });
 }
@@ -195,8 +188,7 @@ void offer_other_sequence(const Case& c, Sink& out) {
     const int other = entry.first;
     AttentionRule rule = right_attention(c);
     rule.sequence = [other](int64_t) { return other; };
-    out.add_rows(fmt::format("all rows meet the keys of sequence {}", other),
-                 attention_with(c, std::move(rule)));
+    out.add_rows(fmt::format("all rows meet the keys of sequence {}", other), attention_with(c, std::move(rule)));
   }
   AttentionRule rule = right_attention(c);
   rule.sequence = [&c](int64_t row) {
@@ -207,20 +199,19 @@ void offer_other_sequence(const Case& c, Sink& out) {
 
   const AttentionRule right = right_attention(c);
   rule = right;
-  rule.cache = changed_cache(
-      right.cache, [&right](int sequence, KeyValues& kv) {  // the others' visible keys in front
-        KeyValues all{{}, {}, 0, kv.width, kv.v_width};
-        for (const auto& [other, keys] : right.cache) {
-          if (other == sequence) continue;
-          all.k.insert(all.k.end(), keys->k.begin(), keys->k.end());
-          all.v.insert(all.v.end(), keys->v.begin(), keys->v.end());
-          all.n += keys->n;
-        }
-        all.k.insert(all.k.end(), kv.k.begin(), kv.k.end());
-        all.v.insert(all.v.end(), kv.v.begin(), kv.v.end());
-        all.n += kv.n;
-        kv = std::move(all);
-      });
+  rule.cache = changed_cache(right.cache, [&right](int sequence, KeyValues& kv) {  // the others' visible keys in front
+    KeyValues all{{}, {}, 0, kv.width, kv.v_width};
+    for (const auto& [other, keys] : right.cache) {
+      if (other == sequence) continue;
+      all.k.insert(all.k.end(), keys->k.begin(), keys->k.end());
+      all.v.insert(all.v.end(), keys->v.begin(), keys->v.end());
+      all.n += keys->n;
+    }
+    all.k.insert(all.k.end(), kv.k.begin(), kv.k.end());
+    all.v.insert(all.v.end(), kv.v.begin(), kv.v.end());
+    all.n += kv.n;
+    kv = std::move(all);
+  });
   rule.visible = [&c, right, all = rule.cache](int64_t row) {
     const int64_t in_front = all.at(c.sequence(row))->n - right.cache.at(c.sequence(row))->n;
     return Range{right.visible(row).begin, right.visible(row).end + in_front};
@@ -246,8 +237,7 @@ void turn_keys(const ops::RopeSpec& spec, int64_t head_dim, KeyValues& kv,
   ops::RopeSpec plain = spec;
   plain.magnitude = 1;
   for (int64_t position = 0; position < kv.n; ++position) {
-    const auto k = std::span(kv.k).subspan(static_cast<size_t>(position * kv.width),
-                                           static_cast<size_t>(kv.width));
+    const auto k = std::span(kv.k).subspan(static_cast<size_t>(position * kv.width), static_cast<size_t>(kv.width));
     ops::rotate64(plain, by(position), kv.width / head_dim, head_dim, k, k);
   }
 }
@@ -263,11 +253,9 @@ void offer_rotation(const Case& c, Sink& out) {
     out.add_rows(std::move(text), attention_with(c, std::move(rule)));
   };
   with("keys are met as they were before RoPE", [](int64_t p) { return -static_cast<double>(p); });
-  with("keys are rotated once more when they are read",
-       [](int64_t p) { return static_cast<double>(p); });
+  with("keys are rotated once more when they are read", [](int64_t p) { return static_cast<double>(p); });
   for (const int by : {1, -1}) {
-    with(fmt::format("keys are met as if they stood {:+} position further on", by),
-         [by](int64_t) { return by; });
+    with(fmt::format("keys are met as if they stood {:+} position further on", by), [by](int64_t) { return by; });
   }
 }
 
@@ -284,16 +272,12 @@ void offer_cells(const Case& c, Sink& out) {
       }
     });
   };
-  for (const auto& [what, k, v] :
-       {std::tuple{"values", false, true}, std::tuple{"keys", true, false},
-        std::tuple{"keys and values", true, true}}) {
-    with(fmt::format("{} are read one position late", what), k, v,
-         [](int64_t p, int64_t) { return p - 1; });
-    with(fmt::format("{} are read one position early", what), k, v,
-         [](int64_t p, int64_t) { return p + 1; });
+  for (const auto& [what, k, v] : {std::tuple{"values", false, true}, std::tuple{"keys", true, false},
+                                   std::tuple{"keys and values", true, true}}) {
+    with(fmt::format("{} are read one position late", what), k, v, [](int64_t p, int64_t) { return p - 1; });
+    with(fmt::format("{} are read one position early", what), k, v, [](int64_t p, int64_t) { return p + 1; });
     if (!(k && v))
-      with(fmt::format("{} are read in reverse order", what), k, v,
-           [](int64_t p, int64_t n) { return n - 1 - p; });
+      with(fmt::format("{} are read in reverse order", what), k, v, [](int64_t p, int64_t n) { return n - 1 - p; });
   }
 }
 
@@ -310,8 +294,7 @@ int64_t start_of(const Case& c, int sequence, int64_t n) {
 void offer_resumed(const Case& c, Sink& out) {
   for (const int64_t by : {1, -1}) {
     offer_cache(c, out,
-                fmt::format("keys and values before this batch are read one position {}",
-                            by > 0 ? "early" : "late"),
+                fmt::format("keys and values before this batch are read one position {}", by > 0 ? "early" : "late"),
                 [&c, by](int sequence, KeyValues& kv) {
                   const KeyValues old = kv;
                   const int64_t start = start_of(c, sequence, kv.n);
@@ -327,8 +310,7 @@ void offer_resumed(const Case& c, Sink& out) {
 // What was stored in this batch never reached the cache, or only its first token's cell was
 // written.
 void offer_not_stored(const Case& c, Sink& out) {
-  const auto zeroed = [&](std::string text,
-                          std::function<bool(int64_t position, int64_t start, int64_t n)> is_zero) {
+  const auto zeroed = [&](std::string text, std::function<bool(int64_t position, int64_t start, int64_t n)> is_zero) {
     offer_cache(c, out, std::move(text), [&c, is_zero](int sequence, KeyValues& kv) {
       const int64_t start = start_of(c, sequence, kv.n);
       for (int64_t p = 0; p < kv.n; ++p) {
@@ -344,15 +326,13 @@ void offer_not_stored(const Case& c, Sink& out) {
          [](int64_t p, int64_t start, int64_t) { return p < start; });
   zeroed("of this batch only the first token is in the cache, zeros for the others",
          [](int64_t p, int64_t start, int64_t) { return p > start; });
-  zeroed("the cache holds zeros for the first token",
-         [](int64_t p, int64_t, int64_t) { return p == 0; });
+  zeroed("the cache holds zeros for the first token", [](int64_t p, int64_t, int64_t) { return p == 0; });
 }
 
 // Shortcuts for an empty cache: only the row of position 0 is wrong.
 void offer_first_position(const Case& c, Sink& out) {
   const auto with = [&](const char* text, auto first_row) {
-    out.add_rows(text, [&c, first_row, right = attention_with(c, right_attention(c))](int64_t row,
-                                                                                      double* y) {
+    out.add_rows(text, [&c, first_row, right = attention_with(c, right_attention(c))](int64_t row, double* y) {
       if (c.position(row) == 0) {
         first_row(row, y);
       } else {
@@ -368,8 +348,7 @@ void offer_first_position(const Case& c, Sink& out) {
   with("position 0 takes a shortcut that tiles the value heads; they are repeated",
        [&c, cache](int64_t row, double* y) {
          const KeyValues& kv = *cache.at(c.sequence(row));
-         for (int64_t i = 0; i < c.failed.width; ++i)
-           y[i] = kv.v[static_cast<size_t>(i % kv.width)];
+         for (int64_t i = 0; i < c.failed.width; ++i) y[i] = kv.v[static_cast<size_t>(i % kv.width)];
        });
   with("position 0 takes a shortcut that copies the value heads without repeating them",
        [&c, cache](int64_t row, double* y) {

@@ -39,8 +39,7 @@ Parts take_apart(const quant::Format& format, const std::byte* block) {
   }
   format.decode(block, decoded);
   for (int64_t j = 0; j < parts.n; ++j) {
-    const double integer =
-        parts.d == 0 ? 0 : std::nearbyint((static_cast<double>(decoded[j]) - parts.m) / parts.d);
+    const double integer = parts.d == 0 ? 0 : std::nearbyint((static_cast<double>(decoded[j]) - parts.m) / parts.d);
     parts.w[j] = std::isfinite(integer) ? integer : 0;
   }
   std::fill_n(parts.scale, 2, 1.0);
@@ -49,8 +48,7 @@ Parts take_apart(const quant::Format& format, const std::byte* block) {
 }
 
 void put_together(const Parts& parts, double* y) {
-  for (int64_t j = 0; j < parts.n; ++j)
-    y[j] = parts.d * parts.scale[j / 16] * parts.w[j] + parts.m * parts.min[j / 16];
+  for (int64_t j = 0; j < parts.n; ++j) y[j] = parts.d * parts.scale[j / 16] * parts.w[j] + parts.m * parts.min[j / 16];
 }
 
 template <DType... kTypes>
@@ -80,28 +78,17 @@ struct Offsets {  // of a format's parts in its block; -1: it has none
 Offsets offsets_of(DType dtype) {
   switch (dtype) {
     case DType::Q4_0:
-    case DType::IQ4_NL:
-      return {0, -1, -1, 2};
-    case DType::Q4_1:
-      return {0, 2, -1, 4};
-    case DType::Q5_0:
-      return {0, -1, 2, 6};
-    case DType::Q5_1:
-      return {0, 2, 4, 8};
-    case DType::Q8_0:
-      return {0, -1, -1, -1};
-    case DType::Q2_K:
-      return {80, 82, -1, -1};
-    case DType::Q3_K:
-      return {108, -1, 0, -1};
-    case DType::Q4_K:
-      return {0, 2, -1, 16};
-    case DType::Q5_K:
-      return {0, 2, 16, 48};
-    case DType::Q6_K:
-      return {208, -1, 128, 0};
-    default:
-      return {};
+    case DType::IQ4_NL: return {0, -1, -1, 2};
+    case DType::Q4_1: return {0, 2, -1, 4};
+    case DType::Q5_0: return {0, -1, 2, 6};
+    case DType::Q5_1: return {0, 2, 4, 8};
+    case DType::Q8_0: return {0, -1, -1, -1};
+    case DType::Q2_K: return {80, 82, -1, -1};
+    case DType::Q3_K: return {108, -1, 0, -1};
+    case DType::Q4_K: return {0, 2, -1, 16};
+    case DType::Q5_K: return {0, 2, 16, 48};
+    case DType::Q6_K: return {208, -1, 128, 0};
+    default: return {};
   }
 }
 bool has_half_scale(DType dtype) { return offsets_of(dtype).d >= 0; }
@@ -141,8 +128,7 @@ void sequential_nibbles_k(Parts& p, DType dtype, const uint8_t* block, const uin
 }
 void alternate_sub_blocks_k(Parts& p, DType, const uint8_t*,
                             const uint8_t*) {  // within each 64: low, high, low, high
-  reorder(p,
-          [](int64_t j) { return j / 64 * 64 + (j % 64 < 32 ? 2 * (j % 32) : 2 * (j % 32) + 1); });
+  reorder(p, [](int64_t j) { return j / 64 * 64 + (j % 64 < 32 ? 2 * (j % 32) : 2 * (j % 32) + 1); });
 }
 void first_group_only_k(Parts& p, DType dtype, const uint8_t* block, const uint8_t*) {
   const Offsets at = offsets_of(dtype);
@@ -154,10 +140,7 @@ void first_group_only_k(Parts& p, DType dtype, const uint8_t* block, const uint8
 }
 
 void no_offset(Parts& p, DType dtype, const uint8_t*, const uint8_t*) {
-  const double offset = dtype == DType::Q4_0   ? 8
-                        : dtype == DType::Q5_0 ? 16
-                        : dtype == DType::Q6_K ? 32
-                                               : 4;
+  const double offset = dtype == DType::Q4_0 ? 8 : dtype == DType::Q5_0 ? 16 : dtype == DType::Q6_K ? 32 : 4;
   for (int64_t j = 0; j < p.n; ++j) p.w[j] += offset;
 }
 void signed_nibbles(Parts& p, DType, const uint8_t*, const uint8_t*) {
@@ -167,9 +150,7 @@ void signed_nibbles(Parts& p, DType, const uint8_t*, const uint8_t*) {
 void drop_min(Parts& p, DType, const uint8_t*, const uint8_t*) { p.m = 0; }
 void flip_min(Parts& p, DType, const uint8_t*, const uint8_t*) { p.m = -p.m; }
 void swap_scale_and_min(Parts& p, DType, const uint8_t*, const uint8_t*) { std::swap(p.d, p.m); }
-void swap_d_and_d_min(Parts& p, DType, const uint8_t*, const uint8_t*) {
-  p.d = -std::exchange(p.m, -p.d);
-}
+void swap_d_and_d_min(Parts& p, DType, const uint8_t*, const uint8_t*) { p.d = -std::exchange(p.m, -p.d); }
 void divide_by_63(Parts& p, DType, const uint8_t*, const uint8_t*) {
   for (double& scale : p.scale) scale /= 63;
   for (double& min : p.min) min /= 63;
@@ -177,9 +158,7 @@ void divide_by_63(Parts& p, DType, const uint8_t*, const uint8_t*) {
 void divide_scales_by_63(Parts& p, DType, const uint8_t*, const uint8_t*) {
   for (double& scale : p.scale) scale /= 63;
 }
-void no_sub_scales(Parts& p, DType, const uint8_t*, const uint8_t*) {
-  std::fill_n(p.scale, 16, 1.0);
-}
+void no_sub_scales(Parts& p, DType, const uint8_t*, const uint8_t*) { std::fill_n(p.scale, 16, 1.0); }
 void first_sub_scale(Parts& p, DType, const uint8_t*, const uint8_t*) {
   std::fill_n(p.scale, 16, p.scale[0]);
   std::fill_n(p.min, 16, p.min[0]);
@@ -266,8 +245,7 @@ void q2_sequential(Parts& p, DType, const uint8_t* block, const uint8_t*) {
 
 void no_fifth_bit(Parts& p, DType dtype, const uint8_t*, const uint8_t*) {
   const int offset = dtype == DType::Q5_0 ? 16 : 0;
-  for (int64_t j = 0; j < p.n; ++j)
-    p.w[j] = static_cast<double>((static_cast<int>(p.w[j]) + offset) & 15) - offset;
+  for (int64_t j = 0; j < p.n; ++j) p.w[j] = static_cast<double>((static_cast<int>(p.w[j]) + offset) & 15) - offset;
 }
 template <class Bit>  // element -> index of its fifth bit in the mask of 32
 void move_fifth_bits(Parts& p, DType dtype, const uint8_t* block, Bit bit) {
@@ -327,103 +305,78 @@ void bytes_swapped(Parts& p, DType dtype, const uint8_t* block, const uint8_t*) 
 
 constexpr DecodeFault kFaults[] = {
     {"decode_nibbles", "R4,C25,C26",
-     "nibbles are taken low, high, low, high; all low ones come first, then all high ones",
-     kHasNibbles32, interleave_nibbles},
-    {"decode_nibbles", "R4",
-     "nibbles are taken low, high, low, high (fifth bits rightly); all low ones come first",
+     "nibbles are taken low, high, low, high; all low ones come first, then all high ones", kHasNibbles32,
+     interleave_nibbles},
+    {"decode_nibbles", "R4", "nibbles are taken low, high, low, high (fifth bits rightly); all low ones come first",
      kFiveBits32, interleave_nibbles_only},
-    {"decode_nibbles", "R4", "high nibbles are taken first; low ones come first", kHasNibbles32,
-     high_nibble_first},
+    {"decode_nibbles", "R4", "high nibbles are taken first; low ones come first", kHasNibbles32, high_nibble_first},
     {"decode_nibbles", "R4",
-     "byte i is taken for elements 2i and 2i + 1; each 32 bytes hold 32 low, then 32 high nibbles",
-     kQ4KOrQ5K, sequential_nibbles_k},
-    {"decode_nibbles", "R4",
-     "nibbles of each 64 weights alternate; 32 low ones come first, then 32 high ones", kQ4KOrQ5K,
-     alternate_sub_blocks_k},
+     "byte i is taken for elements 2i and 2i + 1; each 32 bytes hold 32 low, then 32 high nibbles", kQ4KOrQ5K,
+     sequential_nibbles_k},
+    {"decode_nibbles", "R4", "nibbles of each 64 weights alternate; 32 low ones come first, then 32 high ones",
+     kQ4KOrQ5K, alternate_sub_blocks_k},
     {"decode_nibbles", "C25",
-     "the index of the nibbles lacks the term of the group: the first 32 bytes are read for all",
-     kQ4KOrQ5K, first_group_only_k},
-    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7 lack their top two bits", kQ4KOrQ5K,
-     k_scales_no_top},
-    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7 are unpacked as those of 0..3",
-     kQ4KOrQ5K, k_scales_as_first},
-    {"decode_k_scales", "R1",
-     "6-bit scales of sub-blocks 4..7: top bits of scale and minimum are swapped", kQ4KOrQ5K,
+     "the index of the nibbles lacks the term of the group: the first 32 bytes are read for all", kQ4KOrQ5K,
+     first_group_only_k},
+    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7 lack their top two bits", kQ4KOrQ5K, k_scales_no_top},
+    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7 are unpacked as those of 0..3", kQ4KOrQ5K,
+     k_scales_as_first},
+    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7: top bits of scale and minimum are swapped", kQ4KOrQ5K,
      k_scales_tops_swapped},
-    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7: scale and minimum are swapped",
-     kQ4KOrQ5K, k_scales_nibbles_swapped},
-    {"decode_k_scales", "R1",
-     "6-bit scales are read as one run of bits; sub-blocks 4..7 keep their top bits with 0..3",
+    {"decode_k_scales", "R1", "6-bit scales of sub-blocks 4..7: scale and minimum are swapped", kQ4KOrQ5K,
+     k_scales_nibbles_swapped},
+    {"decode_k_scales", "R1", "6-bit scales are read as one run of bits; sub-blocks 4..7 keep their top bits with 0..3",
      kQ4KOrQ5K, k_scales_sequential},
     {"decode_min_sign", "R2", "the minimum has the wrong sign", kHasMin, flip_min},
-    {"decode_scales_63", "R3",
-     "sub-block scales are divided by 63; they are integers as they stand", kQ4KOrQ5K,
+    {"decode_scales_63", "R3", "sub-block scales are divided by 63; they are integers as they stand", kQ4KOrQ5K,
      divide_by_63},
-    {"decode_scales_63", "R3",
-     "sub-block scales (not minima) are divided by 63; they are integers as they stand", kQ4KOrQ5K,
-     divide_scales_by_63},
+    {"decode_scales_63", "R3", "sub-block scales (not minima) are divided by 63; they are integers as they stand",
+     kQ4KOrQ5K, divide_scales_by_63},
     {"decode_min_dropped", "", "the minimum is dropped", kHasMin, drop_min},
-    {"decode_d_min_swapped", "", "scale and minimum of the block are swapped",
-     is_one_of<DType::Q4_1, DType::Q5_1>, swap_scale_and_min},
+    {"decode_d_min_swapped", "", "scale and minimum of the block are swapped", is_one_of<DType::Q4_1, DType::Q5_1>,
+     swap_scale_and_min},
     {"decode_d_min_swapped", "", "d and dmin of the block are swapped", kHasMinK, swap_d_and_d_min},
-    {"decode_q6_order", "R5",
-     "6-bit weights are read one after another; a byte holds elements l, l + 64 of a half", kQ6K,
-     q6_sequential},
-    {"decode_q6_order", "R5",
-     "elements l, l + 32, l + 64, l + 96 of a half are written as neighbours", kQ6K,
+    {"decode_q6_order", "R5", "6-bit weights are read one after another; a byte holds elements l, l + 64 of a half",
+     kQ6K, q6_sequential},
+    {"decode_q6_order", "R5", "elements l, l + 32, l + 64, l + 96 of a half are written as neighbours", kQ6K,
      q6_interleaved},
-    {"decode_q6_scales", "", "sub-block scales are taken as unsigned bytes; they are signed", kQ6K,
-     q6_unsigned_scales},
+    {"decode_q6_scales", "", "sub-block scales are taken as unsigned bytes; they are signed", kQ6K, q6_unsigned_scales},
     {"decode_q6_high_bits", "", "the top two bits are dropped", kQ6K, q6_no_top_bits},
     {"decode_q2_order", "",
      "2-bit weights are read one after another; a byte holds elements l, l + 32, l + 64, l + 96 of "
      "a half",
      kQ2K, q2_sequential},
     {"decode_scale_lanes", "C24",
-     "sub-block scales go to the wrong 16 weights: ordered [lane][shift] for [shift][lane]", is_256,
-     lanes_by_shift},
-    {"decode_scale_lanes", "C24",
-     "sub-block scales go to the wrong 16 weights: the two halves alternate", is_256,
+     "sub-block scales go to the wrong 16 weights: ordered [lane][shift] for [shift][lane]", is_256, lanes_by_shift},
+    {"decode_scale_lanes", "C24", "sub-block scales go to the wrong 16 weights: the two halves alternate", is_256,
      lanes_by_half},
-    {"decode_scale_lanes", "C24", "sub-block scales of neighbouring 16 weights are swapped", is_256,
-     lanes_swapped},
-    {"decode_scale_lanes", "C24", "element j takes scale j % 16; it is j / 16", is_256,
-     lanes_per_element},
-    {"decode_scale_lanes", "C24", "every sub-block takes the first one's scale", is_256,
-     first_sub_scale},
-    {"decode_scale_lanes", "C24", "scale and minimum nibbles are swapped", kQ2K,
-     scale_and_min_nibbles},
+    {"decode_scale_lanes", "C24", "sub-block scales of neighbouring 16 weights are swapped", is_256, lanes_swapped},
+    {"decode_scale_lanes", "C24", "element j takes scale j % 16; it is j / 16", is_256, lanes_per_element},
+    {"decode_scale_lanes", "C24", "every sub-block takes the first one's scale", is_256, first_sub_scale},
+    {"decode_scale_lanes", "C24", "scale and minimum nibbles are swapped", kQ2K, scale_and_min_nibbles},
     {"decode_sub_scales_missing", "", "sub-block scales are not applied", is_256, no_sub_scales},
     {"decode_fifth_bit", "", "the fifth bit is dropped", kFiveBits, no_fifth_bit},
-    {"decode_fifth_bit", "", "fifth bits are read from the top of the mask down", kFiveBits32,
-     fifth_bits_reversed},
-    {"decode_fifth_bit", "", "fifth bits alternate between the two halves of the block",
-     kFiveBits32, fifth_bits_alternate},
-    {"decode_fifth_bit", "", "both halves of the block take the first half's fifth bits",
-     kFiveBits32, fifth_bits_of_first_half},
+    {"decode_fifth_bit", "", "fifth bits are read from the top of the mask down", kFiveBits32, fifth_bits_reversed},
+    {"decode_fifth_bit", "", "fifth bits alternate between the two halves of the block", kFiveBits32,
+     fifth_bits_alternate},
+    {"decode_fifth_bit", "", "both halves of the block take the first half's fifth bits", kFiveBits32,
+     fifth_bits_of_first_half},
     {"decode_offset", "", "the offset is not subtracted: weights are taken as unsigned",
      is_one_of<DType::Q4_0, DType::Q5_0, DType::Q6_K, DType::Q3_K>, no_offset},
-    {"decode_signed_nibbles", "",
-     "nibbles are taken as signed (two's complement); they are around 8", is_one_of<DType::Q4_0>,
-     signed_nibbles},
-    {"decode_unsigned", "", "weights are taken as unsigned bytes; they are signed",
-     is_one_of<DType::Q8_0>, unsigned_bytes},
-    {"decode_other_scale", "C28", "each block takes the scale of the next", has_half_scale,
-     scale_of_next},
-    {"decode_scale_type", "", "the block's scale is read as bf16; it is f16", has_half_scale,
-     scale_as_bf16},
-    {"decode_scale_type", "C29", "the bytes of the block's scale are swapped", has_half_scale,
-     scale_bytes_swapped},
+    {"decode_signed_nibbles", "", "nibbles are taken as signed (two's complement); they are around 8",
+     is_one_of<DType::Q4_0>, signed_nibbles},
+    {"decode_unsigned", "", "weights are taken as unsigned bytes; they are signed", is_one_of<DType::Q8_0>,
+     unsigned_bytes},
+    {"decode_other_scale", "C28", "each block takes the scale of the next", has_half_scale, scale_of_next},
+    {"decode_scale_type", "", "the block's scale is read as bf16; it is f16", has_half_scale, scale_as_bf16},
+    {"decode_scale_type", "C29", "the bytes of the block's scale are swapped", has_half_scale, scale_bytes_swapped},
     {"decode_scale_missing", "C26", "the block's scale is not applied", has_half_scale, scale_one},
-    {"decode_scale_magnitude", "", "the sign of the block's scale is lost", has_half_scale,
-     scale_magnitude},
-    {"decode_half_block", "C32", "the upper 16 of each 32 weights are dropped", is_quantised,
-     upper_half_zero},
+    {"decode_scale_magnitude", "", "the sign of the block's scale is lost", has_half_scale, scale_magnitude},
+    {"decode_half_block", "C32", "the upper 16 of each 32 weights are dropped", is_quantised, upper_half_zero},
     {"decode_float_type", "", "f16 weights are read as bf16", kF16, f16_as_bf16},
     {"decode_float_type", "", "bf16 weights are read as f16", kBF16, bf16_as_f16},
-    {"decode_endian", "C29",
-     "the bytes of the weights are swapped: big-endian for little-endian, or the reverse", kFloat,
-     bytes_swapped},
+    {"decode_endian", "C29", "the bytes of the weights are swapped: big-endian for little-endian, or the reverse",
+     kFloat, bytes_swapped},
 };
 
 }  // namespace
@@ -438,14 +391,12 @@ void right_weight_row(const tensor::TensorView& view, int64_t row, double* y) {
   weights_at(view, row * view.shape.cols(), view.shape.cols(), y);
 }
 
-void wrong_weight_row(const DecodeFault& fault, const tensor::TensorView& view, int64_t row,
-                      double* y) {
+void wrong_weight_row(const DecodeFault& fault, const tensor::TensorView& view, int64_t row, double* y) {
   const quant::Format& format = *quant::find_format(view.dtype);
   const tensor::DTypeTraits& t = tensor::traits(view.dtype);
   const int64_t n_blocks = view.shape.cols() / t.block_elements;
   const auto bytes = [&](int64_t block) {
-    return static_cast<const uint8_t*>(
-        static_cast<const void*>(view.row(row) + block * t.block_bytes));
+    return static_cast<const uint8_t*>(static_cast<const void*>(view.row(row) + block * t.block_bytes));
   };
   for (int64_t i = 0; i < n_blocks; ++i) {
     Parts parts = take_apart(format, view.row(row) + i * t.block_bytes);

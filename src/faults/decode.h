@@ -33,8 +33,7 @@ std::string decode_text(const DecodeFault& fault, tensor::DType dtype);
 
 // y: view.shape.cols() values
 void right_weight_row(const tensor::TensorView& view, int64_t row, double* y);
-void wrong_weight_row(const DecodeFault& fault, const tensor::TensorView& view, int64_t row,
-                      double* y);
+void wrong_weight_row(const DecodeFault& fault, const tensor::TensorView& view, int64_t row, double* y);
 // One weight by its index in the tensor's memory.
 double weight_at(const tensor::TensorView& view, int64_t flat);
 // n weights from such an index on.

@@ -12,34 +12,34 @@
 #include <type_traits>
 
 #include "backend/oracle/oracle_ops.h"
+#include "bounds/rounding.h"
+#include "faults/attention.h"
+#include "faults/linear.h"
+#include "faults/table.h"
 #include "num/f16.h"
-#include "ops/rows/activate.h"
-#include "ops/rows/add.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/choose_keys.h"
+#include "ops/attention/rope.h"
 #include "ops/attention/sparse_attention.h"
-#include "ops/state/causal_conv.h"
-#include "ops/rows/clamped_gate.h"
 #include "ops/embed/embed.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/expert_scale.h"
 #include "ops/linear/expert_sum.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/route.h"
 #include "ops/plan/float64.h"
+#include "ops/plan/op_values.h"
+#include "ops/rows/activate.h"
+#include "ops/rows/add.h"
+#include "ops/rows/clamped_gate.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/layer_norm.h"
-#include "ops/linear/linear.h"
-#include "ops/plan/op_values.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
-#include "ops/linear/route.h"
 #include "ops/rows/scale.h"
 #include "ops/rows/scale_by_position.h"
 #include "ops/rows/slice.h"
 #include "ops/rows/softcap.h"
-#include "faults/attention.h"
-#include "faults/linear.h"
-#include "faults/table.h"
-#include "bounds/rounding.h"
+#include "ops/state/causal_conv.h"
 
 namespace assay::faults {
 namespace dictionary {
@@ -62,9 +62,7 @@ Sharpest sharpest(const FailedOp& f) {
   return {f.expected.declared_y, f.expected.declared_bound};
 }
 
-const double* Case::right(int64_t row) const {
-  return sharpest(failed).y.data() + row * failed.width;
-}
+const double* Case::right(int64_t row) const { return sharpest(failed).y.data() + row * failed.width; }
 
 std::vector<double> Case::vector(ops::WeightId id) const {
   return ops::vector_of(plan.weights[static_cast<size_t>(id)]);
@@ -82,9 +80,8 @@ const ops::Attention* Case::attention() const {
 }
 
 const ops::Op* Case::writer(ops::ValueId value) const {
-  const auto found = std::find_if(plan.ops.begin(), plan.ops.end(), [&](const ops::Op& o) {
-    return ops::values_of(o).output == value;
-  });
+  const auto found = std::find_if(plan.ops.begin(), plan.ops.end(),
+                                  [&](const ops::Op& o) { return ops::values_of(o).output == value; });
   return found == plan.ops.end() ? nullptr : &*found;
 }
 
@@ -179,12 +176,10 @@ using dictionary::Case;
 using dictionary::Sample;
 
 constexpr int64_t kSampleRows = 5, kSampleColumns = 512;
-constexpr int64_t kConfirmWork =
-    400'000'000;                       // products of one confirmation at most: about half a second
-constexpr size_t kConfirmed = 8;       // candidates that are computed whole
-constexpr double kExplainsSome = 0.7;  // a residual above says nothing about the cause
-constexpr double kRounding =
-    1e-3;  // a residual below is the observed engine's rounding, whatever the bound says
+constexpr int64_t kConfirmWork = 400'000'000;  // products of one confirmation at most: about half a second
+constexpr size_t kConfirmed = 8;               // candidates that are computed whole
+constexpr double kExplainsSome = 0.7;          // a residual above says nothing about the cause
+constexpr double kRounding = 1e-3;  // a residual below is the observed engine's rounding, whatever the bound says
 
 struct Match {
   double residual = std::numeric_limits<double>::infinity();
@@ -197,8 +192,7 @@ std::vector<int64_t> spread(const std::vector<int64_t>& all, int64_t n) {
   const auto size = static_cast<int64_t>(all.size());
   if (size <= n) return all;
   std::vector<int64_t> some;
-  for (int64_t i = 0; i < n; ++i)
-    some.push_back(all[static_cast<size_t>(n == 1 ? 0 : i * (size - 1) / (n - 1))]);
+  for (int64_t i = 0; i < n; ++i) some.push_back(all[static_cast<size_t>(n == 1 ? 0 : i * (size - 1) / (n - 1))]);
   return some;
 }
 
@@ -215,9 +209,9 @@ std::vector<int64_t> up_to(int64_t n) {
 
 double ratio_at(const FailedOp& f, size_t i) {
   const double wide = bounds::excess(f.found[i], f.expected.y[i], f.expected.bound[i]);
-  return f.expected.declared_y.empty() ? wide
-                                       : std::max(wide, bounds::excess(f.found[i], f.expected.declared_y[i],
-                                                               f.expected.declared_bound[i]));
+  return f.expected.declared_y.empty()
+             ? wide
+             : std::max(wide, bounds::excess(f.found[i], f.expected.declared_y[i], f.expected.declared_bound[i]));
 }
 
 // The worst row, rows and columns where something is wrong, and some from everywhere.
@@ -239,16 +233,13 @@ Sample choose_sample(const FailedOp& f, int64_t n_rows, int64_t n_columns) {
   for (int64_t j = 0; j < f.width; ++j) {
     if (column_is_bad[static_cast<size_t>(j)]) bad_columns.push_back(j);
   }
-  Sample sample{spread(bad_rows, std::max<int64_t>(1, n_rows / 2)),
-                spread(bad_columns, n_columns / 2)};
+  Sample sample{spread(bad_rows, std::max<int64_t>(1, n_rows / 2)), spread(bad_columns, n_columns / 2)};
   sample.rows.push_back(worst_row);
   for (const int64_t t :
-       spread(up_to(f.n_rows),
-              std::max<int64_t>(1, n_rows - static_cast<int64_t>(sample.rows.size())))) {
+       spread(up_to(f.n_rows), std::max<int64_t>(1, n_rows - static_cast<int64_t>(sample.rows.size())))) {
     sample.rows.push_back(t);
   }
-  for (const int64_t j :
-       spread(up_to(f.width), n_columns - static_cast<int64_t>(sample.columns.size())))
+  for (const int64_t j : spread(up_to(f.width), n_columns - static_cast<int64_t>(sample.columns.size())))
     sample.columns.push_back(j);
   sort_unique(sample.rows);
   sort_unique(sample.columns);
@@ -257,8 +248,7 @@ Sample choose_sample(const FailedOp& f, int64_t n_rows, int64_t n_columns) {
 
 // A mutation that makes values larger makes their rounding larger: the bounds of a row grow with
 // it.
-double growth(std::span<const double> mutated, std::span<const double> right,
-              const std::vector<size_t>& at) {
+double growth(std::span<const double> mutated, std::span<const double> right, const std::vector<size_t>& at) {
   double from = 0, to = 0;
   for (size_t i = 0; i < at.size(); ++i) {
     from += right[at[i]] * right[at[i]];
@@ -275,14 +265,11 @@ std::vector<double> right_as_declared(const Case& c, const Sample& sample) {
   const bool rounds = f.expected.declared_y.empty();
   if (rounds && c.op().is<ops::Linear>()) {
     dictionary::linear_with(c, dictionary::right_linear(c))(sample, y.data());
-  } else if (rounds && c.op().is<ops::Attention>() &&
-             dictionary::has_history(c)) {
-    dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))(sample,
-                                                                                          y.data());
+  } else if (rounds && c.op().is<ops::Attention>() && dictionary::has_history(c)) {
+    dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))(sample, y.data());
   } else {
-    dictionary::by_rows(c, [&c](int64_t row, double* out) {
-      std::copy_n(c.right(row), c.failed.width, out);
-    })(sample, y.data());
+    dictionary::by_rows(c, [&c](int64_t row, double* out) { std::copy_n(c.right(row), c.failed.width, out); })(
+        sample, y.data());
   }
   return y;
 }
@@ -290,8 +277,7 @@ std::vector<double> right_as_declared(const Case& c, const Sample& sample) {
 // Candidates against what was found, over one sample.
 class Trial {
  public:
-  Trial(const Case& c, Sample sample)
-      : c_(c), sample_(std::move(sample)), right_(right_as_declared(c, sample_)) {}
+  Trial(const Case& c, Sample sample) : c_(c), sample_(std::move(sample)), right_(right_as_declared(c, sample_)) {}
 
   Match match(const Candidate& candidate) const {
     const FailedOp& f = c_.failed;
@@ -304,8 +290,7 @@ class Trial {
     double left = 0, before = 0;
     for (size_t i = 0; i < sample_.rows.size(); ++i) {
       std::vector<size_t> at;
-      for (const int64_t j : sample_.columns)
-        at.push_back(static_cast<size_t>(sample_.rows[i] * f.width + j));
+      for (const int64_t j : sample_.columns) at.push_back(static_cast<size_t>(sample_.rows[i] * f.width + j));
       const std::span<const double> row = std::span(y).subspan(i * n, n);
       const double grown = growth(row, expected.y, at);
       for (size_t j = 0; j < n; ++j) {
@@ -364,8 +349,7 @@ Sample confirming_sample(const FailedOp& f) {
   const int64_t depth = std::max<int64_t>(f.a_width, 1);
   if (f.n_rows * f.width * depth <= kConfirmWork) return {up_to(f.n_rows), up_to(f.width)};
   const int64_t n_rows = std::min<int64_t>(f.n_rows, 8);
-  return choose_sample(f, n_rows,
-                       std::max<int64_t>(kSampleColumns, kConfirmWork / (n_rows * depth)));
+  return choose_sample(f, n_rows, std::max<int64_t>(kSampleColumns, kConfirmWork / (n_rows * depth)));
 }
 
 // Best first. Residuals that differ by less than a factor of 2 are noise: there the order of the
@@ -375,14 +359,12 @@ void sort_causes(std::vector<Cause>& causes) {
     if (x.reproduces != y.reproduces) return x.reproduces;
     return !x.reproduces && x.residual < y.residual;
   });
-  const auto end =
-      std::find_if(causes.begin(), causes.end(), [](const Cause& x) { return !x.reproduces; });
+  const auto end = std::find_if(causes.begin(), causes.end(), [](const Cause& x) { return !x.reproduces; });
   double best = std::numeric_limits<double>::infinity();
   for (auto cause = causes.begin(); cause != end; ++cause) best = std::min(best, cause->residual);
-  const auto rest = std::stable_partition(
-      causes.begin(), end, [best](const Cause& x) { return x.residual <= 2 * best; });
-  std::stable_sort(rest, end,
-                   [](const Cause& x, const Cause& y) { return x.residual < y.residual; });
+  const auto rest =
+      std::stable_partition(causes.begin(), end, [best](const Cause& x) { return x.residual <= 2 * best; });
+  std::stable_sort(rest, end, [](const Cause& x, const Cause& y) { return x.residual < y.residual; });
 }
 
 // Of found and right over all elements that are numbers, means kept: 1 the same direction, 0
@@ -395,8 +377,7 @@ double correlation(const FailedOp& f, std::span<const double> right) {
     found_squares += f.found[i] * f.found[i];
     right_squares += right[i] * right[i];
   }
-  return found_squares > 0 && right_squares > 0 ? product / std::sqrt(found_squares * right_squares)
-                                                : 0;
+  return found_squares > 0 && right_squares > 0 ? product / std::sqrt(found_squares * right_squares) : 0;
 }
 
 // Where no entry explains a product at all, what can still be said of it: nothing is known of a
@@ -405,11 +386,8 @@ void add_unrelated(const Case& c, std::vector<Cause>& causes) {
   constexpr size_t kEnough = 256;  // values, for a correlation to mean something
   constexpr double kUnrelated = 0.2;
   const FailedOp& f = c.failed;
-  if (!causes.empty() || !c.op().is<ops::Linear>() ||
-      f.found.size() < kEnough)
-    return;
-  if (std::any_of(f.found.begin(), f.found.end(), [](double x) { return !std::isfinite(x); }))
-    return;
+  if (!causes.empty() || !c.op().is<ops::Linear>() || f.found.size() < kEnough) return;
+  if (std::any_of(f.found.begin(), f.found.end(), [](double x) { return !std::isfinite(x); })) return;
   const double common = correlation(f, dictionary::sharpest(f).y);
   if (std::abs(common) > kUnrelated) return;
   causes.push_back({"unrelated_weight",
@@ -429,10 +407,9 @@ bool has_failed(const FailedOp& f) {
 
 bool is_complete(const FailedOp& f, const ops::Plan& plan) {
   const auto n = static_cast<size_t>(f.n_rows * f.width);
-  return f.i_op >= 0 && static_cast<size_t>(f.i_op) < plan.ops.size() && n > 0 &&
-         f.found.size() == n && f.expected.y.size() == n && f.expected.bound.size() == n &&
-         f.positions.size() >= static_cast<size_t>(f.n_rows) &&
-         f.tokens.size() >= static_cast<size_t>(f.n_rows) &&
+  return f.i_op >= 0 && static_cast<size_t>(f.i_op) < plan.ops.size() && n > 0 && f.found.size() == n &&
+         f.expected.y.size() == n && f.expected.bound.size() == n &&
+         f.positions.size() >= static_cast<size_t>(f.n_rows) && f.tokens.size() >= static_cast<size_t>(f.n_rows) &&
          (f.sequences.empty() || f.sequences.size() >= static_cast<size_t>(f.n_rows)) &&
          f.a.size() >= static_cast<size_t>(f.n_rows * f.a_width) &&
          f.b.size() >= static_cast<size_t>(f.n_rows * f.b_width);
@@ -440,8 +417,8 @@ bool is_complete(const FailedOp& f, const ops::Plan& plan) {
 
 }  // namespace
 
-std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed,
-                               const Declared& declared, base::ThreadPool& pool) {
+std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed, const Declared& declared,
+                               base::ThreadPool& pool) {
   if (!is_complete(failed, plan) || !has_failed(failed)) return {};
   const Case c{plan, failed, declared, pool};
   const Trial trial(c, choose_sample(failed, kSampleRows, kSampleColumns));
@@ -459,8 +436,7 @@ std::vector<Cause> find_causes(const ops::Plan& plan, const FailedOp& failed,
   for (const auto& [sampled, candidate] : promising) {
     const Match match = whole.match(candidate);
     if (match.residual >= kExplainsSome) continue;
-    causes.push_back(
-        {candidate.id, candidate.text, candidate.faults, match.reproduces(), match.residual});
+    causes.push_back({candidate.id, candidate.text, candidate.faults, match.reproduces(), match.residual});
   }
   sort_causes(causes);
   add_unrelated(c, causes);

@@ -10,12 +10,12 @@
 #include <numeric>
 #include <set>
 
-#include "quant/format.h"
-#include "support/failed_ops.h"
-#include "support/tiny_plan.h"
 #include "faults/attention.h"
 #include "faults/linear.h"
 #include "faults/table.h"
+#include "quant/format.h"
+#include "support/failed_ops.h"
+#include "support/tiny_plan.h"
 
 namespace assay::faults {
 namespace {
@@ -46,8 +46,7 @@ bool is_wrong(const FailedOp& f) {
 std::string shown(const std::vector<Cause>& causes) {
   std::string all;
   for (const Cause& cause : causes)
-    all += fmt::format("  {} {} {:.3g} {}\n", cause.id, cause.reproduces ? "=" : "~",
-                       cause.residual, cause.text);
+    all += fmt::format("  {} {} {:.3g} {}\n", cause.id, cause.reproduces ? "=" : "~", cause.residual, cause.text);
   return all;
 }
 
@@ -57,8 +56,8 @@ struct Tally {
   int tried = 0, equal_to_right = 0, told = 0, first = 0;
   std::set<std::string> ids;
 };
-void tell_all(const ops::Plan& plan, const FailedOp& right, const Declared& declared,
-              base::ThreadPool& pool, Tally& tally, std::string_view ids = "") {
+void tell_all(const ops::Plan& plan, const FailedOp& right, const Declared& declared, base::ThreadPool& pool,
+              Tally& tally, std::string_view ids = "") {
   FailedOp f = right;
   const dictionary::Case c{plan, right, declared, pool};
   std::vector<dictionary::Candidate> candidates;
@@ -75,12 +74,11 @@ void tell_all(const ops::Plan& plan, const FailedOp& right, const Declared& decl
       continue;
     }
     const std::vector<Cause> causes = find_causes(plan, f, declared, pool);
-    const auto found = std::find_if(causes.begin(), causes.end(), [&](const Cause& x) {
-      return x.text == candidate.text && x.reproduces;
-    });
+    const auto found = std::find_if(causes.begin(), causes.end(),
+                                    [&](const Cause& x) { return x.text == candidate.text && x.reproduces; });
     const ops::Op& op = c.op();
-    EXPECT_NE(found, causes.end()) << op.name << " layer " << op.layer << ": " << candidate.id
-                                   << ", " << candidate.text << "\n"
+    EXPECT_NE(found, causes.end()) << op.name << " layer " << op.layer << ": " << candidate.id << ", " << candidate.text
+                                   << "\n"
                                    << shown(causes);
     tally.ids.insert(candidate.id);
     if (found == causes.end()) continue;
@@ -93,11 +91,9 @@ void tell_all_ops(const TinyShape& shape, const Declared& declared, Tally& tally
   base::ThreadPool pool(1);
   const TinyPlan tiny(shape);
   const RecordedRun run(tiny.plan, {fed_from(0, 9) + fed_from(0, 4, 1), fed_from(9, 3)}, pool);
-  std::set<std::string> seen = {"attn_v", "attn_output", "ffn_up",
-                                "ffn_down"};  // as attn_k and ffn_gate
+  std::set<std::string> seen = {"attn_v", "attn_output", "ffn_up", "ffn_down"};  // as attn_k and ffn_gate
   for (const ops::Op& op : tiny.plan.ops) {
-    if (ops::values_of(op).output == ops::kNone || op.layer > 0 || !seen.insert(op.name).second)
-      continue;
+    if (ops::values_of(op).output == ops::kNone || op.layer > 0 || !seen.insert(op.name).second) continue;
     tell_all(tiny.plan, run.op(op.name, op.layer, 1), declared, pool, tally);
   }
 }
@@ -201,10 +197,9 @@ TEST(Dictionary, DeclaredRoundingIsNoCause) {
   for (const char* name : {"attention", "attn_k", "ffn_down"}) {
     FailedOp f = run.op(name, 0);
     const dictionary::Case c{tiny.plan, f, declared, pool};
-    const auto right =
-        name == std::string_view("attention")
-            ? dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))
-            : dictionary::linear_with(c, dictionary::right_linear(c));
+    const auto right = name == std::string_view("attention")
+                           ? dictionary::by_rows(c, dictionary::attention_with(c, dictionary::right_attention(c)))
+                           : dictionary::linear_with(c, dictionary::right_linear(c));
     std::vector<double> y(f.found.size());
     right(everything(f), y.data());
     f.found = y;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numbers>
 
+#include "faults/dictionary.h"
 #include "num/f16.h"
 #include "ops/embed/embed.h"
 #include "ops/linear/linear.h"
@@ -18,7 +19,6 @@
 #include "support/failed_ops.h"
 #include "support/random_numbers.h"
 #include "support/tiny_plan.h"
-#include "faults/dictionary.h"
 
 namespace assay::faults {
 namespace {
@@ -41,16 +41,13 @@ class DictionaryFaults : public testing::Test {
  protected:
   void use(const TinyShape& shape) {
     tiny_ = std::make_unique<TinyPlan>(shape);
-    run_ = std::make_unique<RecordedRun>(tiny_->plan, std::vector{fed_from(0, 9), fed_from(9, 7)},
-                                         pool_);
+    run_ = std::make_unique<RecordedRun>(tiny_->plan, std::vector{fed_from(0, 9), fed_from(9, 7)}, pool_);
   }
   void SetUp() override { use(small_shape()); }
 
   const ops::Plan& plan() const { return tiny_->plan; }
   FailedOp op(std::string_view name, int32_t layer = 0) const { return run_->op(name, layer, 1); }
-  const tensor::TensorView& view(ops::WeightId id) const {
-    return plan().weights[static_cast<size_t>(id)].view;
-  }
+  const tensor::TensorView& view(ops::WeightId id) const { return plan().weights[static_cast<size_t>(id)].view; }
   template <class Record>
   const Record& record(const FailedOp& f) const {
     return plan().ops[static_cast<size_t>(f.i_op)].get<Record>();
@@ -101,30 +98,22 @@ TEST_F(DictionaryFaults, Norms) {
     return sum / static_cast<double>(f.a_width);
   };
   const auto square = [](double v) { return v * v; };
-  expect(with(f,
-              [&](int64_t t, int64_t j) {
-                return x(t, j) / std::sqrt(mean_of(t, square) + 1e-2) * w[index(j)];
-              }),
+  expect(with(f, [&](int64_t t, int64_t j) { return x(t, j) / std::sqrt(mean_of(t, square) + 1e-2) * w[index(j)]; }),
          "norm_eps", "eps 0.01 in place of the file's 1e-05");
   expect(with(f,
               [&](int64_t t, int64_t j) {
                 const double mean = mean_of(t, [](double v) { return v; });
-                const double variance =
-                    mean_of(t, [&](double v) { return (v - mean) * (v - mean); });
+                const double variance = mean_of(t, [&](double v) { return (v - mean) * (v - mean); });
                 return (x(t, j) - mean) / std::sqrt(variance + 1e-5) * w[index(j)];
               }),
          "norm_layer_norm", "LayerNorm");
-  expect(with(f,
-              [&](int64_t t, int64_t j) {
-                return x(t, j) / std::sqrt(mean_of(t, square) + 1e-5) * (1 + w[index(j)]);
-              }),
-         "norm_weight_plus_one", "1 + weight");
+  expect(
+      with(f, [&](int64_t t, int64_t j) { return x(t, j) / std::sqrt(mean_of(t, square) + 1e-5) * (1 + w[index(j)]); }),
+      "norm_weight_plus_one", "1 + weight");
   const std::vector<double> other = weights(record<ops::RmsNorm>(op("attn_norm")).w);
-  expect(with(f,
-              [&](int64_t t, int64_t j) {
-                return x(t, j) / std::sqrt(mean_of(t, square) + 1e-5) * other[index(j)];
-              }),
-         "norm_other_weight", "in place of");
+  expect(
+      with(f, [&](int64_t t, int64_t j) { return x(t, j) / std::sqrt(mean_of(t, square) + 1e-5) * other[index(j)]; }),
+      "norm_other_weight", "in place of");
 }
 
 // sum over the input of w(r, j) x(t, j), plus bias
@@ -143,25 +132,20 @@ TEST_F(DictionaryFaults, MatricesTakenWrongly) {
   const std::vector<double> w = weights(linear.w), bias = weights(linear.bias);
   const int64_t n = q.width, k = q.a_width;
   ASSERT_EQ(n, k);
-  expect(product(q, bias, [&](int64_t r, int64_t j) { return w[index(j * k + r)]; }),
-         "weight_layout", "transposed");
-  expect(product(q, {}, [&](int64_t r, int64_t j) { return w[index(r * k + j)]; }), "linear_bias",
-         "dropped");
-  expect(product(q, bias, [&](int64_t r, int64_t j) { return j < 96 ? w[index(r * k + j)] : 0.0; }),
-         "half_blocks", "last block of 32");
-  expect(product(q, bias,
-                 [&](int64_t r, int64_t j) {
-                   return j % 64 < 16 || j % 64 >= 32 ? w[index(r * k + j)] : 0.0;
-                 }),
-         "half_blocks", "inputs 16 to 31 of each 64");
+  expect(product(q, bias, [&](int64_t r, int64_t j) { return w[index(j * k + r)]; }), "weight_layout", "transposed");
+  expect(product(q, {}, [&](int64_t r, int64_t j) { return w[index(r * k + j)]; }), "linear_bias", "dropped");
+  expect(product(q, bias, [&](int64_t r, int64_t j) { return j < 96 ? w[index(r * k + j)] : 0.0; }), "half_blocks",
+         "last block of 32");
+  expect(
+      product(q, bias, [&](int64_t r, int64_t j) { return j % 64 < 16 || j % 64 >= 32 ? w[index(r * k + j)] : 0.0; }),
+      "half_blocks", "inputs 16 to 31 of each 64");
 
   const FailedOp key = op("attn_k");
-  const std::vector<double> wk = weights(record<ops::Linear>(key).w),
-                            wv = weights(record<ops::Linear>(op("attn_v")).w);
-  expect(product(key, {}, [&](int64_t r, int64_t j) { return wk[index(j * key.width + r)]; }),
-         "weight_layout", "[64][128] is read as [128][64]");
-  expect(product(key, {}, [&](int64_t r, int64_t j) { return wv[index(r * k + j)]; }),
-         "weights_swapped", "in place of");
+  const std::vector<double> wk = weights(record<ops::Linear>(key).w), wv = weights(record<ops::Linear>(op("attn_v")).w);
+  expect(product(key, {}, [&](int64_t r, int64_t j) { return wk[index(j * key.width + r)]; }), "weight_layout",
+         "[64][128] is read as [128][64]");
+  expect(product(key, {}, [&](int64_t r, int64_t j) { return wv[index(r * k + j)]; }), "weights_swapped",
+         "in place of");
 
   // What converters do: a head's rows as [2][d / 2], turned to [d / 2][2]; here with the number of
   // query heads, for keys.
@@ -172,8 +156,8 @@ TEST_F(DictionaryFaults, MatricesTakenWrongly) {
       for (int64_t s = 0; s < 2; ++s) order.push_back(h * d + s * (d / 2) + i);
     }
   }
-  expect(product(key, {}, [&](int64_t r, int64_t j) { return wk[index(order[index(r)] * k + j)]; }),
-         "rows_permuted", "in 4 heads");
+  expect(product(key, {}, [&](int64_t r, int64_t j) { return wk[index(order[index(r)] * k + j)]; }), "rows_permuted",
+         "in 4 heads");
 }
 
 TEST_F(DictionaryFaults, TailsAndHeads) {
@@ -183,11 +167,10 @@ TEST_F(DictionaryFaults, TailsAndHeads) {
   const FailedOp f = op("output", -1);
   const std::vector<double> w = weights(record<ops::Linear>(f).w),
                             table = weights(record<ops::Embed>(op("embed", -1)).table);
-  expect(product(f, {}, [&](int64_t r, int64_t j) { return table[index(r * f.a_width + j)]; }),
-         "tied_head", "in place of");
-  expect(product(f, {},
-                 [&](int64_t r, int64_t j) { return r < 64 ? w[index(r * f.a_width + j)] : 0.0; }),
-         "tail_rows", "from 64 of 100 on");
+  expect(product(f, {}, [&](int64_t r, int64_t j) { return table[index(r * f.a_width + j)]; }), "tied_head",
+         "in place of");
+  expect(product(f, {}, [&](int64_t r, int64_t j) { return r < 64 ? w[index(r * f.a_width + j)] : 0.0; }), "tail_rows",
+         "from 64 of 100 on");
   FailedOp capped = f;
   for (double& y : capped.found) y = 30 * std::tanh(y / 30);
   expect(capped, "logits_softcap", "capped at 30");
@@ -199,9 +182,9 @@ TEST_F(DictionaryFaults, AHeadThatWasNeverLoaded) {
   std::vector<double> noise;
   for (size_t i = 0; i < weights(record<ops::Linear>(f).w).size(); ++i)
     noise.push_back(static_cast<double>(random.normal()));
-  const std::vector<Cause> causes = find_causes(
-      plan(), product(f, {}, [&](int64_t r, int64_t j) { return noise[index(r * f.a_width + j)]; }),
-      plain_f32(), pool_);
+  const std::vector<Cause> causes =
+      find_causes(plan(), product(f, {}, [&](int64_t r, int64_t j) { return noise[index(r * f.a_width + j)]; }),
+                  plain_f32(), pool_);
   ASSERT_EQ(causes.size(), 1u);
   EXPECT_EQ(causes[0].id, "unrelated_weight");
   EXPECT_FALSE(causes[0].reproduces);
@@ -212,8 +195,8 @@ template <class Value>
 FailedOp decoded(const FailedOp& f, const tensor::TensorView& v, Value value) {
   const tensor::DTypeTraits& t = tensor::traits(v.dtype);
   return product(f, {}, [&](int64_t r, int64_t j) {
-    const auto* block = static_cast<const uint8_t*>(
-        static_cast<const void*>(v.row(r) + j / t.block_elements * t.block_bytes));
+    const auto* block =
+        static_cast<const uint8_t*>(static_cast<const void*>(v.row(r) + j / t.block_elements * t.block_bytes));
     return value(block, j % t.block_elements);
   });
 }
@@ -229,11 +212,10 @@ TEST_F(DictionaryFaults, DecodeOfNibbles) {
                    return half_at(b) * ((j % 2 == 0 ? b[2 + j / 2] & 15 : b[2 + j / 2] >> 4) - 8);
                  }),
          "decode_nibbles", "low, high, low, high");
-  expect(decoded(f, v,
-                 [](const uint8_t* b, int64_t j) {
-                   return half_at(b) * (j < 16 ? b[2 + j] & 15 : b[2 + j - 16] >> 4);
-                 }),
-         "decode_offset", "unsigned");
+  expect(
+      decoded(f, v,
+              [](const uint8_t* b, int64_t j) { return half_at(b) * (j < 16 ? b[2 + j] & 15 : b[2 + j - 16] >> 4); }),
+      "decode_offset", "unsigned");
 }
 
 TEST_F(DictionaryFaults, DecodeOfSuperBlocks) {
@@ -253,22 +235,19 @@ TEST_F(DictionaryFaults, DecodeOfSuperBlocks) {
   const tensor::TensorView& q4 = view(record<ops::Linear>(f).w);
   expect(decoded(f, q4,
                  [&](const uint8_t* b, int64_t j) {
-                   return half_at(b) * scale(b, j / 32) * nibble(b, j) +
-                          half_at(b + 2) * min(b, j / 32);
+                   return half_at(b) * scale(b, j / 32) * nibble(b, j) + half_at(b + 2) * min(b, j / 32);
                  }),
          "decode_min_sign", "wrong sign");
   expect(decoded(f, q4,
                  [&](const uint8_t* b, int64_t j) {
                    const int64_t i = j / 32;
-                   const int s = i < 4 ? b[4 + i] & 63 : b[8 + i] & 15,
-                             m = i < 4 ? b[8 + i] & 63 : b[8 + i] >> 4;
+                   const int s = i < 4 ? b[4 + i] & 63 : b[8 + i] & 15, m = i < 4 ? b[8 + i] & 63 : b[8 + i] >> 4;
                    return half_at(b) * s * nibble(b, j) - half_at(b + 2) * m;
                  }),
          "decode_k_scales", "top two bits");
   expect(decoded(f, q4,
                  [&](const uint8_t* b, int64_t j) {
-                   return half_at(b) * scale(b, j / 32) / 63 * nibble(b, j) -
-                          half_at(b + 2) * min(b, j / 32) / 63;
+                   return half_at(b) * scale(b, j / 32) / 63 * nibble(b, j) - half_at(b + 2) * min(b, j / 32) / 63;
                  }),
          "decode_scales_63", "63");
 
@@ -279,8 +258,7 @@ TEST_F(DictionaryFaults, DecodeOfSuperBlocks) {
                  [](const uint8_t* b, int64_t j) {
                    const int low = j % 2 == 0 ? b[j / 2] & 15 : b[j / 2] >> 4,
                              high = b[128 + j / 4] >> (2 * (j % 4)) & 3;
-                   return half_at(b + 208) * static_cast<int8_t>(b[192 + j / 16]) *
-                          ((low | high << 4) - 32);
+                   return half_at(b + 208) * static_cast<int8_t>(b[192 + j / 16]) * ((low | high << 4) - 32);
                  }),
          "decode_q6_order", "one after another");
 
@@ -290,8 +268,7 @@ TEST_F(DictionaryFaults, DecodeOfSuperBlocks) {
   expect(decoded(f, view(record<ops::Linear>(f).w),
                  [](const uint8_t* b, int64_t j) {
                    const int q = b[16 + j / 128 * 32 + j % 32] >> (2 * (j / 32 % 4)) & 3;
-                   const int64_t lane =
-                       j / 128 * 8 + j % 32 / 16 * 4 + j / 32 % 4;  // of a half [2][4] for [4][2]
+                   const int64_t lane = j / 128 * 8 + j % 32 / 16 * 4 + j / 32 % 4;  // of a half [2][4] for [4][2]
                    return half_at(b + 80) * (b[lane] & 15) * q - half_at(b + 82) * (b[lane] >> 4);
                  }),
          "decode_scale_lanes", "wrong 16 weights");
@@ -310,14 +287,13 @@ TEST_F(DictionaryFaults, EightBitProducts) {
         float largest = 0;
         for (int64_t j = first; j < first + 32; ++j)
           largest = std::max(largest, std::fabs(static_cast<float>(f.a[index(t * f.a_width + j)])));
-        const auto* block =
-            static_cast<const uint8_t*>(static_cast<const void*>(v.row(r) + first / 32 * 34));
+        const auto* block = static_cast<const uint8_t*>(static_cast<const void*>(v.row(r) + first / 32 * 34));
         int inner = 0;
         for (int64_t j = 0; j < 32; j += 2) {
           int pair = 0, sum_of_q = 0;
           for (int64_t i = j; i < j + 2; ++i) {
-            const int q = static_cast<int>(std::lrint(
-                static_cast<float>(f.a[index(t * f.a_width + first + i)]) * (127.0f / largest)));
+            const int q = static_cast<int>(
+                std::lrint(static_cast<float>(f.a[index(t * f.a_width + first + i)]) * (127.0f / largest)));
             pair += (static_cast<int8_t>(block[2 + i]) + 128) * q;
             sum_of_q += q;
           }
@@ -342,8 +318,7 @@ FailedOp rotated(const FailedOp& f, int64_t d, Pair pair, Angle angle) {
     for (int64_t head = 0; head < f.width; head += d) {
       for (int64_t i = 0; i < d / 2; ++i) {
         const auto [a, b] = pair(i);
-        const double x = f.a[index(t * f.width + head + a)], y = f.a[index(t * f.width + head + b)],
-                     turn = angle(t, i);
+        const double x = f.a[index(t * f.width + head + a)], y = f.a[index(t * f.width + head + b)], turn = angle(t, i);
         out.found[index(t * f.width + head + a)] = x * std::cos(turn) - y * std::sin(turn);
         out.found[index(t * f.width + head + b)] = x * std::sin(turn) + y * std::cos(turn);
       }
@@ -362,22 +337,17 @@ TEST_F(DictionaryFaults, Rotations) {
     const auto frequency = [](double theta, int64_t i) {
       return std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(d));
     };
-    expect(rotated(f, d, halves, [&](int64_t t, int64_t i) { return at(t) * frequency(1e4, i); }),
-           "rope_pairing", "halves (i, i + d/2) where");
-    expect(
-        rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return at(t) * frequency(1e6, i); }),
-        "rope_theta", "base is 1e+06 in place of the file's 10000");
-    expect(rotated(f, d, neighbours,
-                   [&](int64_t t, int64_t i) { return (at(t) + 1) * frequency(1e4, i); }),
+    expect(rotated(f, d, halves, [&](int64_t t, int64_t i) { return at(t) * frequency(1e4, i); }), "rope_pairing",
+           "halves (i, i + d/2) where");
+    expect(rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return at(t) * frequency(1e6, i); }), "rope_theta",
+           "base is 1e+06 in place of the file's 10000");
+    expect(rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return (at(t) + 1) * frequency(1e4, i); }),
            "rope_position_shift", "+1");
-    expect(rotated(f, d, neighbours,
-                   [&](int64_t t, int64_t i) { return (at(t) - 9) * frequency(1e4, i); }),
+    expect(rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return (at(t) - 9) * frequency(1e4, i); }),
            "rope_position_start", "start from 0");
-    expect(
-        rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return -at(t) * frequency(1e4, i); }),
-        "rope_direction", "backwards");
-    expect(rotated(f, d, neighbours,
-                   [&](int64_t t, int64_t i) { return at(t) / 4 * frequency(1e4, i); }),
+    expect(rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return -at(t) * frequency(1e4, i); }),
+           "rope_direction", "backwards");
+    expect(rotated(f, d, neighbours, [&](int64_t t, int64_t i) { return at(t) / 4 * frequency(1e4, i); }),
            "rope_scaling", "divided by 4");
     expect(rotated(f, d, neighbours,
                    [&](int64_t t, int64_t i) {
@@ -390,9 +360,7 @@ TEST_F(DictionaryFaults, Rotations) {
            "rope_scaling", "Llama 3's scaling by 8");
     expect(rotated(f, d, neighbours,
                    [&](int64_t t, int64_t i) {
-                     return i < d / 4
-                                ? at(t) * std::pow(1e4, -2.0 * static_cast<double>(i) / (d / 2))
-                                : 0.0;
+                     return i < d / 4 ? at(t) * std::pow(1e4, -2.0 * static_cast<double>(i) / (d / 2)) : 0.0;
                    }),
            "rope_dims", "16 of a head's 32");
   }
@@ -425,14 +393,12 @@ FailedOp attended(const FailedOp& f, const Plain& p) {
         largest = std::max(largest, weight[index(j)]);
       }
       for (int64_t j = 0; j < h.n_positions(); ++j) {
-        if (p.sees(j, f.positions[index(t)]))
-          sum += weight[index(j)] = std::exp(weight[index(j)] - largest);
+        if (p.sees(j, f.positions[index(t)])) sum += weight[index(j)] = std::exp(weight[index(j)] - largest);
       }
       for (int64_t i = 0; i < d; ++i) {
         double y = 0;
         for (int64_t j = 0; j < h.n_positions(); ++j) {
-          if (weight[index(j)] != 0)
-            y += weight[index(j)] / sum * h.v[index(j * h.width + first + i)];
+          if (weight[index(j)] != 0) y += weight[index(j)] / sum * h.v[index(j * h.width + first + i)];
         }
         out.found[index(t * f.width + head * d + i)] = y;
       }
@@ -510,8 +476,7 @@ TEST_F(DictionaryFaults, AttentionStridesAndOverflow) {
     return static_cast<double>(num::half_to_float(num::float_to_half(static_cast<float>(x))));
   };
   large.found = attended(large, half).found;
-  ASSERT_TRUE(
-      std::any_of(large.found.begin(), large.found.end(), [](double x) { return std::isnan(x); }));
+  ASSERT_TRUE(std::any_of(large.found.begin(), large.found.end(), [](double x) { return std::isnan(x); }));
   const std::vector<Cause> causes = find_causes(plan(), large, plain_f32(), pool_);
   ASSERT_FALSE(causes.empty());
   EXPECT_EQ(causes[0].id, "attention_overflow") << causes[0].text;
@@ -522,30 +487,23 @@ TEST_F(DictionaryFaults, GatesAndSums) {
   const auto gate = [&](int64_t t, int64_t j) { return f.a[index(t * f.width + j)]; };
   const auto up = [&](int64_t t, int64_t j) { return f.b[index(t * f.width + j)]; };
   const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
-  expect(with(f, [&](int64_t t, int64_t j) { return silu(up(t, j)) * gate(t, j); }), "gate_swapped",
-         "swapped");
-  expect(
-      with(f,
-           [&](int64_t t, int64_t j) {
-             const double x = gate(t, j);
-             return 0.5 * x *
-                    (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x))) *
-                    up(t, j);
-           }),
-      "gate_activation", "GELU (tanh) in place of SiLU");
+  expect(with(f, [&](int64_t t, int64_t j) { return silu(up(t, j)) * gate(t, j); }), "gate_swapped", "swapped");
   expect(with(f,
               [&](int64_t t, int64_t j) {
-                return 0.5 * gate(t, j) * std::erfc(-gate(t, j) / std::sqrt(2.0)) * up(t, j);
+                const double x = gate(t, j);
+                return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x))) *
+                       up(t, j);
               }),
+         "gate_activation", "GELU (tanh) in place of SiLU");
+  expect(with(f, [&](int64_t t,
+                     int64_t j) { return 0.5 * gate(t, j) * std::erfc(-gate(t, j) / std::sqrt(2.0)) * up(t, j); }),
          "gate_activation", "GELU (erf)");
 
   const FailedOp sum = op("residual");
-  expect(with(sum, [&](int64_t t, int64_t j) { return sum.b[index(t * sum.width + j)]; }),
-         "add_missing", "residual is missing");
-  expect(with(sum,
-              [&](int64_t t, int64_t j) {
-                return sum.a[index(t * sum.width + j)] + 2 * sum.b[index(t * sum.width + j)];
-              }),
+  expect(with(sum, [&](int64_t t, int64_t j) { return sum.b[index(t * sum.width + j)]; }), "add_missing",
+         "residual is missing");
+  expect(with(sum, [&](int64_t t,
+                       int64_t j) { return sum.a[index(t * sum.width + j)] + 2 * sum.b[index(t * sum.width + j)]; }),
          "add_twice", "branch is added twice");
 }
 
@@ -557,13 +515,12 @@ TEST_F(DictionaryFaults, Embeddings) {
   const std::vector<double> table = weights(record<ops::Embed>(f).table);
   const int64_t vocabulary = 64, d = f.width;
   const auto token = [&](int64_t t) { return f.tokens[index(t)]; };
-  expect(
-      with(f, [&](int64_t t, int64_t j) { return 16 * table[index(j * vocabulary + token(t))]; }),
-      "embed_column", "column in place of a row");
-  expect(with(f, [&](int64_t t, int64_t j) { return table[index(token(t) * d + j)]; }),
-         "embed_scale", "scale 16 is missing");
-  expect(with(f, [&](int64_t t, int64_t j) { return 16 * table[index((token(t) + 1) * d + j)]; }),
-         "embed_row", "after the token's own");
+  expect(with(f, [&](int64_t t, int64_t j) { return 16 * table[index(j * vocabulary + token(t))]; }), "embed_column",
+         "column in place of a row");
+  expect(with(f, [&](int64_t t, int64_t j) { return table[index(token(t) * d + j)]; }), "embed_scale",
+         "scale 16 is missing");
+  expect(with(f, [&](int64_t t, int64_t j) { return 16 * table[index((token(t) + 1) * d + j)]; }), "embed_row",
+         "after the token's own");
 }
 
 }  // namespace

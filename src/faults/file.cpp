@@ -16,27 +16,26 @@
 #include "assay/score.h"
 #include "backend/oracle/oracle_executor.h"
 #include "backend/oracle/oracle_ops.h"
-#include "num/math64.h"
-#include "ops/rows/activation.h"
-#include "ops/attention/attention.h"
-#include "ops/embed/embed.h"
-#include "ops/plan/float64.h"
-#include "ops/rows/gate.h"
-#include "ops/attention/kv_store.h"
-#include "ops/linear/linear.h"
-#include "ops/plan/op_values.h"
-#include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "faults/dictionary.h"
 #include "faults/permute.h"
+#include "num/math64.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/embed/embed.h"
+#include "ops/linear/linear.h"
+#include "ops/plan/float64.h"
+#include "ops/plan/op_values.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/rms_norm.h"
 
 namespace assay::faults {
 namespace {
 
 constexpr size_t kTokensMax = 48;
 constexpr double kNatsLess = 1.0, kShareLess = 0.2;  // a suspicion lowers the mean by both,
-constexpr double kOfGuessing =
-    0.75;  // to less than this share of what guessing among all tokens costs,
+constexpr double kOfGuessing = 0.75;                 // to less than this share of what guessing among all tokens costs,
 constexpr size_t kCopiedBytesMax = size_t{2} << 30;
 constexpr double kOfBest = 0.5;  // and by at least this share of what the best one gains
 
@@ -62,20 +61,17 @@ struct ChangedPlan {
   ops::WeightId with_blocks(ops::WeightId id, void (*change)(std::byte* block)) {
     ops::Weight weight = plan.weights[static_cast<size_t>(id)];
     const std::span<const std::byte> old = weight.view.data;
-    auto& owned =
-        memory.emplace_back(std::make_unique<std::vector<std::byte>>(old.begin(), old.end()));
+    auto& owned = memory.emplace_back(std::make_unique<std::vector<std::byte>>(old.begin(), old.end()));
     const auto block = static_cast<size_t>(tensor::traits(weight.view.dtype).block_bytes);
     for (size_t at = 0; at < owned->size(); at += block) change(owned->data() + at);
     weight.view.data = *owned;
     return enter(weight);
   }
   // A vector of the file, which are f32: norm weights and biases.
-  ops::WeightId with_values(
-      ops::WeightId id, const std::function<double(const std::vector<double>&, size_t)>& value) {
+  ops::WeightId with_values(ops::WeightId id, const std::function<double(const std::vector<double>&, size_t)>& value) {
     ops::Weight weight = plan.weights[static_cast<size_t>(id)];
     const std::vector<double> old = ops::vector_of(weight);
-    auto& owned =
-        memory.emplace_back(std::make_unique<std::vector<std::byte>>(old.size() * sizeof(float)));
+    auto& owned = memory.emplace_back(std::make_unique<std::vector<std::byte>>(old.size() * sizeof(float)));
     for (size_t i = 0; i < old.size(); ++i) {
       const auto x = static_cast<float>(value(old, i));
       std::memcpy(owned->data() + i * sizeof(float), &x, sizeof(float));
@@ -118,8 +114,7 @@ ops::Linear* product_behind(ops::Plan& plan, ops::ValueId value) {
   for (ops::Op& op : plan.ops) {
     if (ops::values_of(op).output != value) continue;
     if (auto* linear = op.as<ops::Linear>()) return linear;
-    const bool passes = op.is<ops::Rope>() ||
-                        op.is<ops::RmsNorm>();
+    const bool passes = op.is<ops::Rope>() || op.is<ops::RmsNorm>();
     return passes ? product_behind(plan, ops::values_of(op).inputs[0]) : nullptr;
   }
   return nullptr;
@@ -127,8 +122,7 @@ ops::Linear* product_behind(ops::Plan& plan, ops::ValueId value) {
 
 using RowMap = std::function<int64_t(int64_t row, const ops::Attention& attention)>;
 
-void permute(ChangedPlan& changed, ops::Linear* linear, const ops::Attention& attention,
-             const RowMap& map) {
+void permute(ChangedPlan& changed, ops::Linear* linear, const ops::Attention& attention, const RowMap& map) {
   if (linear == nullptr) return;
   linear->w = changed.with_rows(linear->w, [&](int64_t r) { return map(r, attention); });
   if (linear->bias == ops::kNone) return;
@@ -142,8 +136,7 @@ void permute_all(ChangedPlan& changed, const RowMap& of_queries, const RowMap& o
   for (const ops::Op& op : std::vector<ops::Op>(changed.plan.ops)) {
     const auto* attention = op.as<ops::Attention>();
     if (attention == nullptr) continue;
-    if (of_queries)
-      permute(changed, product_behind(changed.plan, attention->q), *attention, of_queries);
+    if (of_queries) permute(changed, product_behind(changed.plan, attention->q), *attention, of_queries);
     for (const ops::Op& other : std::vector<ops::Op>(changed.plan.ops)) {
       const auto* store = other.as<ops::KvStore>();
       if (!of_keys || store == nullptr || store->layer != attention->layer) continue;
@@ -162,8 +155,7 @@ RowMap per_head(bool to_neighbours) {
 RowMap keys_with_query_heads(bool to_neighbours) {
   return [=](int64_t r, const ops::Attention& a) {
     const int64_t wrong_rows = a.n_kv_heads * a.head_dim / a.n_heads;
-    return dictionary::permuted_row(dictionary::permuted_row(r, a.head_dim, to_neighbours),
-                                    wrong_rows, !to_neighbours);
+    return dictionary::permuted_row(dictionary::permuted_row(r, a.head_dim, to_neighbours), wrong_rows, !to_neighbours);
   };
 }
 
@@ -177,13 +169,11 @@ void suspect_permutations(const ops::Plan& plan, std::vector<Suspicion>& all) {
                    [=](ChangedPlan& changed) { permute_all(changed, q, k); }});
   };
   for (const bool there :
-       {neighbours,
-        !neighbours}) {  // first: the file was not permuted as this architecture's files are
+       {neighbours, !neighbours}) {  // first: the file was not permuted as this architecture's files are
     const RowMap map = per_head(there);
-    const char* state =
-        there == neighbours
-            ? "are not in the order of this architecture's files (RoPE's permutation was left out)"
-            : "are permuted for RoPE once too often";
+    const char* state = there == neighbours
+                            ? "are not in the order of this architecture's files (RoPE's permutation was left out)"
+                            : "are permuted for RoPE once too often";
     add(fmt::format("the rows of queries and keys {}", state), map, map);
     add(fmt::format("the rows of keys {}", state), {}, map);
     add(fmt::format("the rows of queries {}", state), map, {});
@@ -192,8 +182,8 @@ void suspect_permutations(const ops::Plan& plan, std::vector<Suspicion>& all) {
   if (attention->n_heads == attention->n_kv_heads || kv_rows % attention->n_heads != 0 ||
       kv_rows / attention->n_heads % 2 != 0)
     return;
-  add(fmt::format("the rows of keys are permuted for RoPE in {} heads; the file has {} key heads",
-                  attention->n_heads, attention->n_kv_heads),
+  add(fmt::format("the rows of keys are permuted for RoPE in {} heads; the file has {} key heads", attention->n_heads,
+                  attention->n_kv_heads),
       {}, keys_with_query_heads(neighbours));
 }
 
@@ -202,8 +192,7 @@ void suspect_rope(const ops::Plan& plan, std::vector<Suspicion>& all) {
   all.push_back({"file_rope_pairing", "C21",
                  "RoPE's pairs are of the other kind (neighbours for halves, or the reverse)",
                  [](ChangedPlan& changed) {
-                   for (ops::RopeSpec& rope : changed.plan.ropes)
-                     rope.interleaved = !rope.interleaved;
+                   for (ops::RopeSpec& rope : changed.plan.ropes) rope.interleaved = !rope.interleaved;
                  }});
   const ops::RopeSpec& first = plan.ropes[0];
   if (first.inverse_frequency.size() < 2 || !(first.inverse_frequency[1] > 0)) return;
@@ -211,17 +200,16 @@ void suspect_rope(const ops::Plan& plan, std::vector<Suspicion>& all) {
   const double theta = std::pow(first.inverse_frequency[0] / first.inverse_frequency[1], d / 2);
   for (const double other : {1e4, 1e5, 5e5, 1e6}) {
     if (std::abs(other / theta - 1) < 0.01) continue;
-    all.push_back(
-        {"file_rope_theta", "R13",
-         fmt::format("RoPE's base is {:.6g}; with {:g} the text is likelier", theta, other),
-         [=](ChangedPlan& changed) {
-           for (ops::RopeSpec& rope : changed.plan.ropes) {
-             for (size_t i = 0; i < rope.inverse_frequency.size(); ++i) {
-               rope.inverse_frequency[i] =
-                   num::pow64(other, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
-             }
-           }
-         }});
+    all.push_back({"file_rope_theta", "R13",
+                   fmt::format("RoPE's base is {:.6g}; with {:g} the text is likelier", theta, other),
+                   [=](ChangedPlan& changed) {
+                     for (ops::RopeSpec& rope : changed.plan.ropes) {
+                       for (size_t i = 0; i < rope.inverse_frequency.size(); ++i) {
+                         rope.inverse_frequency[i] =
+                             num::pow64(other, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
+                       }
+                     }
+                   }});
   }
 }
 
@@ -234,19 +222,18 @@ void suspect_norms(const ops::Plan& plan, std::vector<Suspicion>& all) {
                              : "norm weights have a 1 too many (1 + weight was applied twice)",
                    [=](ChangedPlan& changed) {
                      for_each_op<ops::RmsNorm>(changed.plan, [&](ops::Op&, ops::RmsNorm& op) {
-                       op.w = changed.with_values(op.w, [=](const std::vector<double>& old,
-                                                            size_t i) { return old[i] + shift; });
+                       op.w = changed.with_values(
+                           op.w, [=](const std::vector<double>& old, size_t i) { return old[i] + shift; });
                      });
                    }});
   }
   for (const float eps : {1e-5f, 1e-6f}) {
     if (norm->eps == eps) continue;
     all.push_back({"file_norm_eps", "C48",
-                   fmt::format("the norms' eps is {:g}; with {:g} the text is likelier",
-                               static_cast<double>(norm->eps), static_cast<double>(eps)),
+                   fmt::format("the norms' eps is {:g}; with {:g} the text is likelier", static_cast<double>(norm->eps),
+                               static_cast<double>(eps)),
                    [=](ChangedPlan& changed) {
-                     for_each_op<ops::RmsNorm>(changed.plan,
-                                               [&](ops::Op&, ops::RmsNorm& op) { op.eps = eps; });
+                     for_each_op<ops::RmsNorm>(changed.plan, [&](ops::Op&, ops::RmsNorm& op) { op.eps = eps; });
                    }});
   }
 }
@@ -264,9 +251,7 @@ void swap_weights(ops::Plan& plan, ops::ValueId a, ops::ValueId b) {
   ops::Linear* x = linear_of(plan, a);
   ops::Linear* y = linear_of(plan, b);
   if (x == nullptr || y == nullptr) return;
-  const auto shape = [&](const ops::Linear& linear) {
-    return plan.weights[static_cast<size_t>(linear.w)].view.shape;
-  };
+  const auto shape = [&](const ops::Linear& linear) { return plan.weights[static_cast<size_t>(linear.w)].view.shape; };
   if (!(shape(*x) == shape(*y))) return;
   std::swap(x->w, y->w);
   std::swap(x->bias, y->bias);
@@ -274,41 +259,34 @@ void swap_weights(ops::Plan& plan, ops::ValueId a, ops::ValueId b) {
 
 void suspect_swaps(const ops::Plan& plan, std::vector<Suspicion>& all) {
   if (first_op<ops::Gate>(plan) != nullptr) {
-    all.push_back({"file_gate_up_swapped", "R16", "the tensors of gate and up are swapped",
-                   [](ChangedPlan& changed) {
-                     for_each_op<ops::Gate>(changed.plan, [&](ops::Op&, ops::Gate& gate) {
-                       std::swap(gate.gate, gate.up);
-                     });
+    all.push_back({"file_gate_up_swapped", "R16", "the tensors of gate and up are swapped", [](ChangedPlan& changed) {
+                     for_each_op<ops::Gate>(changed.plan,
+                                            [&](ops::Op&, ops::Gate& gate) { std::swap(gate.gate, gate.up); });
                    }});
-    all.push_back({"file_activation", "R15",
-                   "the feed-forward activation is the other one (GELU for SiLU, or the reverse)",
-                   [](ChangedPlan& changed) {
-                     for_each_op<ops::Gate>(changed.plan, [](ops::Op&, ops::Gate& gate) {
-                       gate.activation = gate.activation == ops::ActivationFunction::silu
-                                             ? ops::ActivationFunction::gelu_tanh
-                                             : ops::ActivationFunction::silu;
-                     });
-                   }});
+    all.push_back(
+        {"file_activation", "R15", "the feed-forward activation is the other one (GELU for SiLU, or the reverse)",
+         [](ChangedPlan& changed) {
+           for_each_op<ops::Gate>(changed.plan, [](ops::Op&, ops::Gate& gate) {
+             gate.activation = gate.activation == ops::ActivationFunction::silu ? ops::ActivationFunction::gelu_tanh
+                                                                                : ops::ActivationFunction::silu;
+           });
+         }});
   }
-  all.push_back({"file_k_v_swapped", "", "the tensors of keys and values are swapped",
-                 [](ChangedPlan& changed) {
+  all.push_back({"file_k_v_swapped", "", "the tensors of keys and values are swapped", [](ChangedPlan& changed) {
                    ops::Plan& p = changed.plan;
                    for_each_op<ops::KvStore>(p, [&](ops::Op&, ops::KvStore& store) {
                      const ops::Linear* k = product_behind(p, store.k);
                      if (k != nullptr && store.v != ops::kNone) swap_weights(p, k->y, store.v);
                    });
                  }});
-  all.push_back({"file_norms_swapped", "",
-                 "the norms before attention and before the feed-forward layer are swapped",
+  all.push_back({"file_norms_swapped", "", "the norms before attention and before the feed-forward layer are swapped",
                  [](ChangedPlan& changed) {
                    std::vector<ops::RmsNorm*> found;
                    for_each_op<ops::RmsNorm>(changed.plan, [&](ops::Op& op, ops::RmsNorm& norm) {
-                     const bool attention = op.name.ends_with("attn_norm"),
-                                ffn = op.name.ends_with("ffn_norm");
+                     const bool attention = op.name.ends_with("attn_norm"), ffn = op.name.ends_with("ffn_norm");
                      if (attention || ffn) found.push_back(&norm);
                    });
-                   for (size_t i = 0; i + 1 < found.size(); i += 2)
-                     std::swap(found[i]->w, found[i + 1]->w);
+                   for (size_t i = 0; i + 1 < found.size(); i += 2) std::swap(found[i]->w, found[i + 1]->w);
                  }});
 }
 
@@ -318,11 +296,9 @@ void suspect_ends(const ops::Plan& plan, std::vector<Suspicion>& all) {
   const double root = std::sqrt(static_cast<double>(plan.d_model));
   const double other = embed->scale == 1.0 ? root : 1.0;
   all.push_back({"file_embedding_scale", "",
-                 fmt::format("embeddings are scaled by {:.6g}; with {:.6g} the text is likelier",
-                             embed->scale, other),
+                 fmt::format("embeddings are scaled by {:.6g}; with {:.6g} the text is likelier", embed->scale, other),
                  [=](ChangedPlan& changed) {
-                   for_each_op<ops::Embed>(changed.plan,
-                                           [=](ops::Op&, ops::Embed& op) { op.scale = other; });
+                   for_each_op<ops::Embed>(changed.plan, [=](ops::Op&, ops::Embed& op) { op.scale = other; });
                  }});
   ops::Plan copy = plan;
   const ops::Linear* head = linear_of(copy, plan.logits);
@@ -331,8 +307,7 @@ void suspect_ends(const ops::Plan& plan, std::vector<Suspicion>& all) {
                  "the output head of the file is not the model's; with the embeddings in its place "
                  "(tied) the text is likelier",
                  [=, table = embed->table](ChangedPlan& changed) {
-                   if (ops::Linear* linear = linear_of(changed.plan, changed.plan.logits))
-                     linear->w = table;
+                   if (ops::Linear* linear = linear_of(changed.plan, changed.plan.logits)) linear->w = table;
                  }});
 }
 
@@ -342,33 +317,27 @@ void suspect_attention(const ops::Plan& plan, std::vector<Suspicion>& all) {
   const bool windows = std::any_of(plan.cache_layers.begin(), plan.cache_layers.end(),
                                    [](const ops::CacheLayer& layer) { return layer.window > 0; });
   if (windows) {
-    all.push_back({"file_window", "C50", "a window is applied that the model was not made with",
-                   [](ChangedPlan& changed) {
-                     for_each_op<ops::Attention>(
-                         changed.plan, [](ops::Op&, ops::Attention& op) { op.window = 0; });
-                     for (ops::CacheLayer& layer : changed.plan.cache_layers) layer.window = 0;
-                   }});
+    all.push_back(
+        {"file_window", "C50", "a window is applied that the model was not made with", [](ChangedPlan& changed) {
+           for_each_op<ops::Attention>(changed.plan, [](ops::Op&, ops::Attention& op) { op.window = 0; });
+           for (ops::CacheLayer& layer : changed.plan.cache_layers) layer.window = 0;
+         }});
   }
   const double scale = 1 / std::sqrt(static_cast<double>(attention->head_dim));
   if (std::abs(attention->scale / scale - 1) < 1e-9) return;
-  all.push_back(
-      {"file_attention_scale", "C53",
-       fmt::format(
-           "scores are scaled by {:.6g}; with 1 / sqrt(head_dim) = {:.6g} the text is likelier",
-           attention->scale, scale),
-       [=](ChangedPlan& changed) {
-         for_each_op<ops::Attention>(changed.plan,
-                                     [=](ops::Op&, ops::Attention& op) { op.scale = scale; });
-       }});
+  all.push_back({"file_attention_scale", "C53",
+                 fmt::format("scores are scaled by {:.6g}; with 1 / sqrt(head_dim) = {:.6g} the text is likelier",
+                             attention->scale, scale),
+                 [=](ChangedPlan& changed) {
+                   for_each_op<ops::Attention>(changed.plan, [=](ops::Op&, ops::Attention& op) { op.scale = scale; });
+                 }});
 }
 
 // 16 bytes of nibbles that were written as neighbours (2i, 2i + 1), put where the format has them:
 // (i, i + 16).
 void part_neighbours(std::byte* nibbles) {
   std::byte parted[16];
-  const auto element = [&](int j) {
-    return (j % 2 == 0 ? nibbles[j / 2] : nibbles[j / 2] >> 4) & std::byte{15};
-  };
+  const auto element = [&](int j) { return (j % 2 == 0 ? nibbles[j / 2] : nibbles[j / 2] >> 4) & std::byte{15}; };
   for (int j = 0; j < 16; ++j) parted[j] = element(j) | element(j + 16) << 4;
   std::memcpy(nibbles, parted, sizeof(parted));
 }
@@ -427,8 +396,7 @@ double mean_nll(const ops::Plan& plan, std::span<const int32_t> ids, base::Threa
 
 }  // namespace
 
-std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> ids,
-                                base::ThreadPool& pool) {
+std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> ids, base::ThreadPool& pool) {
   const std::span<const int32_t> text = ids.first(std::min(ids.size(), kTokensMax));
   if (text.size() < 2) return {};
   std::vector<Suspicion> suspicions;
@@ -450,19 +418,15 @@ std::vector<Cause> suspect_file(const ops::Plan& plan, std::span<const int32_t> 
     if (!(as_it_is - nll > kNatsLess) || !(nll < (1 - kShareLess) * as_it_is)) continue;
     if (!(nll < kOfGuessing * std::log(static_cast<double>(plan.vocab_size)))) continue;
     best = std::min(best, nll);
-    causes.push_back(
-        {suspicion.id,
-         fmt::format(
-             "suspected of the file: {} ({:.2f} nats a token with that undone, {:.2f} as it is)",
-             suspicion.text, nll, as_it_is),
-         suspicion.faults, false, std::isfinite(as_it_is) ? nll / as_it_is : 0.0});
+    causes.push_back({suspicion.id,
+                      fmt::format("suspected of the file: {} ({:.2f} nats a token with that undone, {:.2f} as it is)",
+                                  suspicion.text, nll, as_it_is),
+                      suspicion.faults, false, std::isfinite(as_it_is) ? nll / as_it_is : 0.0});
   }
-  const double least =
-      std::isfinite(as_it_is) ? (as_it_is - kOfBest * (as_it_is - best)) / as_it_is : 0.0;
+  const double least = std::isfinite(as_it_is) ? (as_it_is - kOfBest * (as_it_is - best)) / as_it_is : 0.0;
   std::erase_if(causes, [least](const Cause& cause) { return cause.residual > least; });
-  std::stable_sort(causes.begin(), causes.end(), [](const Cause& x, const Cause& y) {
-    return x.residual < y.residual * (1 - 1e-9);
-  });
+  std::stable_sort(causes.begin(), causes.end(),
+                   [](const Cause& x, const Cause& y) { return x.residual < y.residual * (1 - 1e-9); });
   return causes;
 }
 

@@ -1,4 +1,6 @@
 // Known ways to compute the gated middle of a feed-forward layer wrongly.
+#include "ops/rows/gate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,10 +11,9 @@
 #include <vector>
 
 #include "backend/oracle/oracle_ops.h"
+#include "faults/table.h"
 #include "num/math64.h"
 #include "ops/rows/activation.h"
-#include "ops/rows/gate.h"
-#include "faults/table.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -27,10 +28,7 @@ struct Named {
   std::string_view name;
   Activation function;
 };
-constexpr Named kOthers[] = {
-    {"GELU (quick: x sigmoid(1.702 x))", gelu_quick},
-    {"ReLU", relu},
-    {"tanh", tanh_plain}};
+constexpr Named kOthers[] = {{"GELU (quick: x sigmoid(1.702 x))", gelu_quick}, {"ReLU", relu}, {"tanh", tanh_plain}};
 
 Named named(ops::ActivationFunction function) {
   const ops::ActivationTraits& traits = ops::traits_of(function);
@@ -57,9 +55,8 @@ RowFunction each(const Case& c, Formula formula) {
 void offer_swapped(const Case& c, Sink& out) {
   if (c.failed.a_width != c.failed.width) return;
   const Named right = right_activation(c);
-  out.add_rows(
-      fmt::format("gate and up are swapped: {} is taken of up, and gate multiplies", right.name),
-      each(c, [f = right.function](double gate, double up) { return f(up) * gate; }));
+  out.add_rows(fmt::format("gate and up are swapped: {} is taken of up, and gate multiplies", right.name),
+               each(c, [f = right.function](double gate, double up) { return f(up) * gate; }));
 }
 
 void offer_activation(const Case& c, Sink& out) {
@@ -91,10 +88,8 @@ void offer_missing(const Case& c, Sink& out) {
 
 void offer_table(const Case& c, Sink& out) {
   const Named right = right_activation(c);
-  out.add_rows(
-      fmt::format("{} comes from a table of half precision (less precise, not wrong)", right.name),
-      each(c,
-           [f = right.function](double gate, double up) { return as_f16(f(as_f16(gate))) * up; }));
+  out.add_rows(fmt::format("{} comes from a table of half precision (less precise, not wrong)", right.name),
+               each(c, [f = right.function](double gate, double up) { return as_f16(f(as_f16(gate))) * up; }));
 }
 
 // gate and up of one fused matrix: even and odd outputs instead of the first and the second half,
@@ -105,12 +100,11 @@ void offer_interleaved(const Case& c, Sink& out) {
   const auto both = [&c](int64_t row, int64_t i) {
     return i < c.failed.width ? c.a(row)[i] : c.b(row)[i - c.failed.width];
   };
-  out.add_rows(
-      "gate and up are read from alternate outputs of the fused product; they are its halves",
-      [=, &c](int64_t row, double* y) {
-        for (int64_t j = 0; j < c.failed.width; ++j)
-          y[j] = right.function(both(row, 2 * j)) * both(row, 2 * j + 1);
-      });
+  out.add_rows("gate and up are read from alternate outputs of the fused product; they are its halves",
+               [=, &c](int64_t row, double* y) {
+                 for (int64_t j = 0; j < c.failed.width; ++j)
+                   y[j] = right.function(both(row, 2 * j)) * both(row, 2 * j + 1);
+               });
 }
 
 constexpr Entry kEntries[] = {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "faults/linear.h"
 #include "num/f16.h"
 #include "ops/linear/linear.h"
 #include "quant/q4_0.h"
-#include "faults/linear.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -24,9 +24,7 @@ struct Integers {
   int64_t block = 32, k = 0;
   std::vector<int> q;
   std::vector<double> d;
-  double scale(int64_t row, int64_t i_block) const {
-    return d[static_cast<size_t>(row * (k / block) + i_block)];
-  }
+  double scale(int64_t row, int64_t i_block) const { return d[static_cast<size_t>(row * (k / block) + i_block)]; }
   const int* at(int64_t row, int64_t i_block) const { return q.data() + row * k + i_block * block; }
 };
 using SharedIntegers = std::shared_ptr<const Integers>;
@@ -39,8 +37,7 @@ SharedIntegers integers_of(const Case& c, int64_t block, int least,
   x->k = depth_of(c);
   for (int64_t at = 0; at < c.failed.n_rows * x->k; at += block) {
     const std::span<const double> values(c.failed.a.data() + at, static_cast<size_t>(block));
-    const bool finite =
-        std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+    const bool finite = std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
     const double d = finite ? scale_of(values) : std::nan("");  // poison stays visible
     x->d.push_back(d);
     for (const double value : values) {
@@ -52,16 +49,15 @@ SharedIntegers integers_of(const Case& c, int64_t block, int least,
 }
 
 double farthest(std::span<const double> values) {
-  return *std::max_element(values.begin(), values.end(),
-                           [](double a, double b) { return std::abs(a) < std::abs(b); });
+  return *std::max_element(values.begin(), values.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
 }
 double scale_127(std::span<const double> values) { return std::abs(farthest(values)) / 127; }
 
 // y = the sum over blocks of block_sum, and the bias.
 using BlockSum = std::function<double(const std::byte* block, const int* q, double d)>;
 SampleFunction blocks_with(const Case& c, SharedIntegers x, BlockSum block_sum) {
-  return [&c, x = std::move(x), block_sum = std::move(block_sum), bias = right_linear(c).bias](
-             const Sample& sample, double* y) {
+  return [&c, x = std::move(x), block_sum = std::move(block_sum), bias = right_linear(c).bias](const Sample& sample,
+                                                                                               double* y) {
     const tensor::TensorView& view = matrix_of(c);
     const int64_t bytes = tensor::traits(view.dtype).block_bytes;
     const auto n_columns = static_cast<int64_t>(sample.columns.size());
@@ -70,8 +66,7 @@ SampleFunction blocks_with(const Case& c, SharedIntegers x, BlockSum block_sum) 
       for (size_t s = 0; s < sample.rows.size(); ++s) {
         double sum = bias.empty() ? 0.0 : bias[static_cast<size_t>(r)];
         for (int64_t b = 0; b < x->k / x->block; ++b) {
-          sum += block_sum(view.row(r) + b * bytes, x->at(sample.rows[s], b),
-                           x->scale(sample.rows[s], b));
+          sum += block_sum(view.row(r) + b * bytes, x->at(sample.rows[s], b), x->scale(sample.rows[s], b));
         }
         y[static_cast<int64_t>(s) * n_columns + i] = sum;
       }
@@ -97,8 +92,7 @@ void offer_quantiser(const Case& c, Sink& out) {
         return scale_127(values.subspan(static_cast<size_t>(part) * n, n));
       });
       auto values = std::make_shared<std::vector<double>>();
-      for (size_t i = 0; i < x->q.size(); ++i)
-        values->push_back(x->q[i] * x->d[i / static_cast<size_t>(block)]);
+      for (size_t i = 0; i < x->q.size(); ++i) values->push_back(x->q[i] * x->d[i / static_cast<size_t>(block)]);
       LinearRule rule = right_linear(c);
       rule.x = values;
       out.add(fmt::format("a block of activations takes its scale from its {} 1/{}, and cuts what "
@@ -117,24 +111,23 @@ const int8_t* bytes_of_q8_0(const std::byte* block) {
 void offer_saturation(const Case& c, Sink& out) {
   if (!multiplies_integers(c) || matrix_of(c).dtype != tensor::DType::Q8_0) return;
   out.add("two products of bytes are added in 16 bits and saturate (maddubs, activations + 128)",
-          blocks_with(c, integers_of(c, 32, -127, scale_127),
-                      [&c](const std::byte* block, const int* q, double d) {
-                        const int8_t* w = bytes_of_q8_0(block);
-                        int sum = 0;
-                        for (int j = 0; j < 32; j += 2) {
-                          const int pair = (q[j] + 128) * w[j] + (q[j + 1] + 128) * w[j + 1];
-                          sum += std::clamp(pair, -32768, 32767) - 128 * (w[j] + w[j + 1]);
-                        }
-                        return static_cast<double>(format_of(c).scales(block).d) * d * sum;
-                      }));
+          blocks_with(c, integers_of(c, 32, -127, scale_127), [&c](const std::byte* block, const int* q, double d) {
+            const int8_t* w = bytes_of_q8_0(block);
+            int sum = 0;
+            for (int j = 0; j < 32; j += 2) {
+              const int pair = (q[j] + 128) * w[j] + (q[j + 1] + 128) * w[j + 1];
+              sum += std::clamp(pair, -32768, 32767) - 128 * (w[j] + w[j + 1]);
+            }
+            return static_cast<double>(format_of(c).scales(block).d) * d * sum;
+          }));
 }
 
 // The element farthest from zero becomes -128; moved onto a negative weight its sign cannot turn.
 void offer_sign_trick(const Case& c, Sink& out) {
   const quant::Format& format = format_of(c);
   if (!multiplies_integers(c) || format.integers == nullptr || format.has_min) return;
-  const SharedIntegers x = integers_of(
-      c, 256, -128, [](std::span<const double> values) { return farthest(values) / -128; });
+  const SharedIntegers x =
+      integers_of(c, 256, -128, [](std::span<const double> values) { return farthest(values) / -128; });
   out.add(
       "products of activations of -128 with negative weights have the wrong sign (sign_epi8 "
       "cannot turn -128)",
@@ -165,10 +158,9 @@ void offer_offset_sum(const Case& c, Sink& out) {
       }
       return static_cast<double>(num::half_to_float(block.d)) * (d * sum - 8.0 * sum_q);
     };
-    out.add(
-        fmt::format("the sum of the activations that takes the nibbles' 8 off lacks its scale{}",
-                    interleaved ? ", and nibbles are taken low, high, low, high" : ""),
-        blocks_with(c, integers_of(c, 32, -127, scale_127), block_sum));
+    out.add(fmt::format("the sum of the activations that takes the nibbles' 8 off lacks its scale{}",
+                        interleaved ? ", and nibbles are taken low, high, low, high" : ""),
+            blocks_with(c, integers_of(c, 32, -127, scale_127), block_sum));
   }
 }
 

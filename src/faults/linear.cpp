@@ -9,9 +9,9 @@
 #include <limits>
 
 #include "base/aligned_buffer.h"
+#include "faults/decode.h"
 #include "num/math64.h"
 #include "ops/linear/linear.h"
-#include "faults/decode.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -29,8 +29,7 @@ double dot(const double* w, const double* x, int64_t k) {
     for (int64_t i = 0; i < 8; ++i) lanes[i] += w[j + i] * x[j + i];
   }
   for (; j < k; ++j) lanes[j % 8] += w[j] * x[j];
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
 // The rows of x as planes of integers.
@@ -41,13 +40,11 @@ struct Planes {
 Planes make_planes(const Case& c, quant::Activation kind, int planes) {
   Planes p;
   const int64_t n = c.failed.n_rows, k = depth_of(c);
-  p.memory = base::AlignedBuffer(quant::activations_bytes(kind, planes, n, k),
-                                 "activations of a failed op");
+  p.memory = base::AlignedBuffer(quant::activations_bytes(kind, planes, n, k), "activations of a failed op");
   p.x = quant::carve(kind, planes, n, k, p.memory.data());
   std::vector<float> row(static_cast<size_t>(k));
   for (int64_t t = 0; t < n; ++t) {
-    std::transform(c.a(t), c.a(t) + k, row.begin(),
-                   [](double value) { return static_cast<float>(value); });
+    std::transform(c.a(t), c.a(t) + k, row.begin(), [](double value) { return static_cast<float>(value); });
     quant::quantise_row_ref(row.data(), p.x, t);
   }
   return p;
@@ -63,14 +60,11 @@ double plane_scale(const quant::Activations& x, int64_t row, int64_t j) {
 }
 
 Inputs make_declared_inputs(const Case& c) {
-  if (declared_block(c) != 0)
-    return quantised_inputs(c, c.declared.activation_bits, declared_block(c));
+  if (declared_block(c) != 0) return quantised_inputs(c, c.declared.activation_bits, declared_block(c));
   const Inputs plain = quantised_inputs(c, 0, 0);
   const tensor::DType dtype = matrix_of(c).dtype;
-  if (c.declared.activations_f16 && dtype == tensor::DType::F16)
-    return changed_inputs(plain, as_f16);
-  if (c.declared.activations_f16 && dtype == tensor::DType::BF16)
-    return changed_inputs(plain, as_bf16);
+  if (c.declared.activations_f16 && dtype == tensor::DType::F16) return changed_inputs(plain, as_f16);
+  if (c.declared.activations_f16 && dtype == tensor::DType::BF16) return changed_inputs(plain, as_bf16);
   return plain;
 }
 
@@ -86,15 +80,13 @@ int64_t declared_block(const Case& c) {
 Inputs quantised_inputs(const Case& c, int bits, int64_t block) {
   const bool fits = (block == 32 || block == 256) && depth_of(c) % block == 0;
   if (bits == 0 || !fits) return std::make_shared<std::vector<double>>(c.failed.a);
-  const Planes p = make_planes(c, block == 256 ? quant::Activation::a256 : quant::Activation::a32,
-                               bits > 8 ? 2 : 1);
+  const Planes p = make_planes(c, block == 256 ? quant::Activation::a256 : quant::Activation::a32, bits > 8 ? 2 : 1);
   auto values = std::make_shared<std::vector<double>>(c.failed.a.size());
   for (int64_t t = 0; t < c.failed.n_rows; ++t) {
     for (int64_t j = 0; j < depth_of(c); ++j) {
       const double scale = plane_scale(p.x, t, j);
       const bool half = block == 32 && c.declared.activation_scale_f16;
-      (*values)[static_cast<size_t>(t * depth_of(c) + j)] =
-          (half ? as_f16(scale) : scale) * plane_value(p.x, t, j);
+      (*values)[static_cast<size_t>(t * depth_of(c) + j)] = (half ? as_f16(scale) : scale) * plane_value(p.x, t, j);
     }
   }
   return values;
@@ -125,8 +117,7 @@ SampleFunction linear_with(const Case& c, LinearRule rule) {
     const int64_t k = depth_of(c), n_columns = static_cast<int64_t>(sample.columns.size());
     c.pool.run((n_columns + kColumnsPerTask - 1) / kColumnsPerTask, [&](int64_t task, int) {
       std::vector<double> w(static_cast<size_t>(k));
-      for (int64_t i = task * kColumnsPerTask;
-           i < std::min(n_columns, (task + 1) * kColumnsPerTask); ++i) {
+      for (int64_t i = task * kColumnsPerTask; i < std::min(n_columns, (task + 1) * kColumnsPerTask); ++i) {
         const int64_t r = sample.columns[static_cast<size_t>(i)];
         rule.row(r, w.data());
         for (size_t s = 0; s < sample.rows.size(); ++s) {
@@ -181,24 +172,20 @@ void offer_bias(const Case& c, Sink& out) {
 void offer_activations(const Case& c, Sink& out) {
   LinearRule rule = right_linear(c);
   const std::string declared =
-      declared_block(c) == 0
-          ? std::string("floats")
-          : fmt::format("{} bits in blocks of {}", c.declared.activation_bits, declared_block(c));
+      declared_block(c) == 0 ? std::string("floats")
+                             : fmt::format("{} bits in blocks of {}", c.declared.activation_bits, declared_block(c));
   for (const int bits : {8, 15}) {
     for (const int64_t block : {32, 256}) {
-      if (depth_of(c) % block != 0 ||
-          (block == declared_block(c) && bits == c.declared.activation_bits))
-        continue;
+      if (depth_of(c) % block != 0 || (block == declared_block(c) && bits == c.declared.activation_bits)) continue;
       rule.x = quantised_inputs(c, bits, block);
-      out.add(fmt::format("activations are taken with {} bits in blocks of {}; declared: {}", bits,
-                          block, declared),
+      out.add(fmt::format("activations are taken with {} bits in blocks of {}; declared: {}", bits, block, declared),
               linear_with(c, rule));
     }
   }
   for (const bool half : {true, false}) {
     rule.x = changed_inputs(quantised_inputs(c, 0, 0), half ? as_f16 : as_bf16);
-    out.add(fmt::format("activations are rounded to {}; declared: {}",
-                        half ? "f16 (infinite above 65504)" : "bf16", declared),
+    out.add(fmt::format("activations are rounded to {}; declared: {}", half ? "f16 (infinite above 65504)" : "bf16",
+                        declared),
             linear_with(c, rule));
   }
 }
@@ -215,18 +202,15 @@ void offer_activation_scale(const Case& c, Sink& out) {
   const auto with = [&](const char* text, Scale scale) {
     auto values = std::make_shared<std::vector<double>>();
     for (int64_t t = 0; t < c.failed.n_rows; ++t) {
-      for (int64_t j = 0; j < depth_of(c); ++j)
-        values->push_back(scale(p->x, t, j) * plane_value(p->x, t, j));
+      for (int64_t j = 0; j < depth_of(c); ++j) values->push_back(scale(p->x, t, j) * plane_value(p->x, t, j));
     }
     LinearRule rule = right_linear(c);
     rule.x = values;
     out.add(text, linear_with(c, std::move(rule)));
   };
-  with("the activations' scales are applied twice", [](const auto& x, int64_t t, int64_t j) {
-    return plane_scale(x, t, j) * plane_scale(x, t, j);
-  });
-  with("the activations' scales are not applied",
-       [](const auto&, int64_t, int64_t) { return 1.0; });
+  with("the activations' scales are applied twice",
+       [](const auto& x, int64_t t, int64_t j) { return plane_scale(x, t, j) * plane_scale(x, t, j); });
+  with("the activations' scales are not applied", [](const auto&, int64_t, int64_t) { return 1.0; });
   with("every block takes the scale of the row's first block of activations",
        [](const auto& x, int64_t t, int64_t) { return plane_scale(x, t, 0); });
   with("every token takes the first token's scales of activations",
@@ -241,8 +225,7 @@ void offer_activation_scale(const Case& c, Sink& out) {
       }
     }
     rule.x = values;
-    out.add("the second plane of the activations is subtracted; it is added",
-            linear_with(c, std::move(rule)));
+    out.add("the second plane of the activations is subtracted; it is added", linear_with(c, std::move(rule)));
   }
 }
 
@@ -250,23 +233,21 @@ void offer_activation_scale(const Case& c, Sink& out) {
 // term(w, q) of two neighbours.
 using PairSum = int (*)(const int8_t* w, const int8_t* q);
 
-int saturated_pair(
-    const int8_t* w,
-    const int8_t* q) {  // weights + 128 as unsigned bytes, two products added in int16
+int saturated_pair(const int8_t* w,
+                   const int8_t* q) {  // weights + 128 as unsigned bytes, two products added in int16
   const int sum = (w[0] + 128) * q[0] + (w[1] + 128) * q[1];
   return std::clamp(sum, -32768, 32767) - 128 * (q[0] + q[1]);
 }
-int wrong_sign_pair(
-    const int8_t* w,
-    const int8_t* q) {  // the sign of q moved onto a weight of -128, whose negative is -128 again
+int wrong_sign_pair(const int8_t* w,
+                    const int8_t* q) {  // the sign of q moved onto a weight of -128, whose negative is -128 again
   int sum = 0;
   for (int i = 0; i < 2; ++i) sum += w[i] == -128 && q[i] < 0 ? -w[i] * q[i] : w[i] * q[i];
   return sum;
 }
 
 SampleFunction pairwise(const Case& c, PairSum pair_sum) {
-  const auto p = std::make_shared<const Planes>(
-      make_planes(c, quant::Activation::a32, c.declared.activation_bits > 8 ? 2 : 1));
+  const auto p =
+      std::make_shared<const Planes>(make_planes(c, quant::Activation::a32, c.declared.activation_bits > 8 ? 2 : 1));
   return [&c, p, pair_sum](const Sample& sample, double* y) {
     const tensor::TensorView& view = matrix_of(c);
     const int64_t k = depth_of(c), n_columns = static_cast<int64_t>(sample.columns.size());
@@ -280,10 +261,8 @@ SampleFunction pairwise(const Case& c, PairSum pair_sum) {
           const auto* w = static_cast<const int8_t*>(static_cast<const void*>(block + 2));
           double inner = 0;
           for (int64_t e = 0; e < 32; e += 2) inner += pair_sum(w + e, p->x.q + t * k + j + e);
-          for (int64_t e = 0; p->x.planes == 2 && e < 32; ++e)
-            inner += w[e] * p->x.l[t * k + j + e] / 128.0;
-          sum +=
-              static_cast<double>(format_of(c).scales(block).d) * plane_scale(p->x, t, j) * inner;
+          for (int64_t e = 0; p->x.planes == 2 && e < 32; ++e) inner += w[e] * p->x.l[t * k + j + e] / 128.0;
+          sum += static_cast<double>(format_of(c).scales(block).d) * plane_scale(p->x, t, j) * inner;
         }
         y[static_cast<int64_t>(s) * n_columns + i] = sum;
       }
@@ -292,16 +271,14 @@ SampleFunction pairwise(const Case& c, PairSum pair_sum) {
 }
 
 void offer_saturation(const Case& c, Sink& out) {
-  const bool fits =
-      matrix_of(c).dtype == tensor::DType::Q8_0 && declared_block(c) == 32 && depth_of(c) % 32 == 0;
+  const bool fits = matrix_of(c).dtype == tensor::DType::Q8_0 && declared_block(c) == 32 && depth_of(c) % 32 == 0;
   if (!fits || c.record<ops::Linear>().bias != ops::kNone) return;
   out.add("two products of bytes are added in 16 bits and saturate (maddubs with weights + 128)",
           pairwise(c, saturated_pair));
 }
 
 void offer_sign_trick(const Case& c, Sink& out) {
-  const bool fits =
-      matrix_of(c).dtype == tensor::DType::Q8_0 && declared_block(c) == 32 && depth_of(c) % 32 == 0;
+  const bool fits = matrix_of(c).dtype == tensor::DType::Q8_0 && declared_block(c) == 32 && depth_of(c) % 32 == 0;
   if (!fits || c.record<ops::Linear>().bias != ops::kNone) return;
   out.add(
       "products of weights of -128 with negative activations have the wrong sign (sign_epi8 cannot "
@@ -333,13 +310,10 @@ void offer_softcap(const Case& c, Sink& out) {
   for (const double cap : {30.0, 50.0, 15.0}) {
     LinearRule rule = right_linear(c);
     rule.after = [cap](int64_t, int64_t, double y) { return cap * num::tanh64(y / cap); };
-    out.add(fmt::format(
-                "logits are capped at {:g} (cap * tanh(y / cap)), which the file does not ask for",
-                cap),
+    out.add(fmt::format("logits are capped at {:g} (cap * tanh(y / cap)), which the file does not ask for", cap),
             linear_with(c, rule));
     rule.after = [cap](int64_t, int64_t, double y) { return y * num::tanh64(y / cap); };
-    out.add(fmt::format("logits are multiplied by tanh(y / {:g}), which the file does not ask for",
-                        cap),
+    out.add(fmt::format("logits are multiplied by tanh(y / {:g}), which the file does not ask for", cap),
             linear_with(c, rule));
   }
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "quant/activations.h"
 #include "faults/table.h"
+#include "quant/activations.h"
 
 namespace assay::faults::dictionary {
 

@@ -7,12 +7,12 @@
 #include <limits>
 #include <string_view>
 
-#include "ops/attention/attention.h"
-#include "ops/embed/embed.h"
-#include "ops/linear/linear.h"
 #include "faults/decode.h"
 #include "faults/linear.h"
 #include "faults/permute.h"
+#include "ops/attention/attention.h"
+#include "ops/embed/embed.h"
+#include "ops/linear/linear.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -30,26 +30,22 @@ SampleFunction transposed(const Case& c) {
     c.pool.run((n + kColumnsPerTask - 1) / kColumnsPerTask, [&](int64_t task, int) {
       const int64_t begin = task * kColumnsPerTask, end = std::min(n, begin + kColumnsPerTask);
       const int64_t first = sample.columns[static_cast<size_t>(begin)];
-      std::vector<double> w(
-          static_cast<size_t>(sample.columns[static_cast<size_t>(end - 1)] - first + 1));
+      std::vector<double> w(static_cast<size_t>(sample.columns[static_cast<size_t>(end - 1)] - first + 1));
       const bool dense = static_cast<int64_t>(w.size()) <= 8 * (end - begin);
       for (int64_t j = 0; j < k; ++j) {
         const int64_t base = j * view.shape.rows();
         if (dense) weights_at(view, base + first, static_cast<int64_t>(w.size()), w.data());
         for (int64_t i = begin; i < end; ++i) {
           const int64_t r = sample.columns[static_cast<size_t>(i)];
-          const double weight =
-              dense ? w[static_cast<size_t>(r - first)] : weight_at(view, base + r);
+          const double weight = dense ? w[static_cast<size_t>(r - first)] : weight_at(view, base + r);
           for (size_t s = 0; s < sample.rows.size(); ++s) {
-            y[static_cast<int64_t>(s) * n + i] +=
-                weight * (*right.x)[static_cast<size_t>(sample.rows[s] * k + j)];
+            y[static_cast<int64_t>(s) * n + i] += weight * (*right.x)[static_cast<size_t>(sample.rows[s] * k + j)];
           }
         }
       }
       for (size_t s = 0; !right.bias.empty() && s < sample.rows.size(); ++s) {
         for (int64_t i = begin; i < end; ++i) {
-          y[static_cast<int64_t>(s) * n + i] +=
-              right.bias[static_cast<size_t>(sample.columns[static_cast<size_t>(i)])];
+          y[static_cast<int64_t>(s) * n + i] += right.bias[static_cast<size_t>(sample.columns[static_cast<size_t>(i)])];
         }
       }
     });
@@ -58,16 +54,14 @@ SampleFunction transposed(const Case& c) {
 
 void offer_layout(const Case& c, Sink& out) {
   const tensor::Shape& shape = matrix_of(c).shape;
-  out.add(shape.rows() == shape.cols()
-              ? "the square weight is transposed"
-              : fmt::format("the weight's memory [{}][{}] is read as [{}][{}]", shape.rows(),
-                            shape.cols(), shape.cols(), shape.rows()),
+  out.add(shape.rows() == shape.cols() ? "the square weight is transposed"
+                                       : fmt::format("the weight's memory [{}][{}] is read as [{}][{}]", shape.rows(),
+                                                     shape.cols(), shape.cols(), shape.rows()),
           transposed(c));
 }
 
 // row: index of the output -> index of the weight's row, or -1 for zeros
-void offer_rows(const Case& c, Sink& out, std::string text, std::function<int64_t(int64_t)> row,
-                bool bias_too) {
+void offer_rows(const Case& c, Sink& out, std::string text, std::function<int64_t(int64_t)> row, bool bias_too) {
   LinearRule rule = right_linear(c);
   rule.row = [&c, row](int64_t r, double* w) {
     const int64_t from = row(r);
@@ -79,8 +73,7 @@ void offer_rows(const Case& c, Sink& out, std::string text, std::function<int64_
   };
   if (bias_too && !rule.bias.empty()) {
     const std::vector<double> bias = rule.bias;
-    for (size_t r = 0; r < bias.size(); ++r)
-      rule.bias[r] = bias[static_cast<size_t>(row(static_cast<int64_t>(r)))];
+    for (size_t r = 0; r < bias.size(); ++r) rule.bias[r] = bias[static_cast<size_t>(row(static_cast<int64_t>(r)))];
   }
   out.add(std::move(text), linear_with(c, std::move(rule)));
 }
@@ -97,30 +90,25 @@ void offer_permuted(const Case& c, Sink& out) {
       const auto map = [=](int64_t r) { return permuted_row(r, n / n_heads, to_neighbours); };
       const char* how = to_neighbours ? "from halves to neighbours" : "from neighbours to halves";
       offer_rows(c, out,
-                 fmt::format("rows are permuted {} of RoPE's pairs in {} heads, and should not be",
-                             how, n_heads),
-                 map, true);
+                 fmt::format("rows are permuted {} of RoPE's pairs in {} heads, and should not be", how, n_heads), map,
+                 true);
       if (right_linear(c).bias.empty()) continue;
-      offer_rows(c, out,
-                 fmt::format(
-                     "the weight's rows, not the bias, are permuted {} of RoPE's pairs in {} heads",
-                     how, n_heads),
-                 map, false);
+      offer_rows(
+          c, out,
+          fmt::format("the weight's rows, not the bias, are permuted {} of RoPE's pairs in {} heads", how, n_heads),
+          map, false);
     }
     if (attention->n_heads == attention->n_kv_heads) break;
   }
   const int64_t q = n / attention->n_heads, kv = n / attention->n_kv_heads;
   if (q == kv || n % attention->n_heads != 0 || q % 2 != 0 || kv % 2 != 0) return;
-  for (const bool stored_q :
-       {true, false}) {  // undone with one number of heads, done with the other
+  for (const bool stored_q : {true, false}) {  // undone with one number of heads, done with the other
     offer_rows(
         c, out,
         fmt::format("rows are permuted for RoPE with {} heads where {} is right",
                     stored_q ? attention->n_heads : attention->n_kv_heads,
                     stored_q ? attention->n_kv_heads : attention->n_heads),
-        [=](int64_t r) {
-          return permuted_row(permuted_row(r, stored_q ? q : kv, true), stored_q ? kv : q, false);
-        },
+        [=](int64_t r) { return permuted_row(permuted_row(r, stored_q ? q : kv, true), stored_q ? kv : q, false); },
         true);
   }
 }
@@ -128,8 +116,7 @@ void offer_permuted(const Case& c, Sink& out) {
 void offer_offset(const Case& c, Sink& out) {
   const int64_t last = c.failed.width - 1;
   offer_rows(
-      c, out, "every output takes the weight's next row",
-      [last](int64_t r) { return std::min(r + 1, last); }, false);
+      c, out, "every output takes the weight's next row", [last](int64_t r) { return std::min(r + 1, last); }, false);
   offer_rows(
       c, out, "every output takes the weight's row before its own",
       [](int64_t r) { return std::max<int64_t>(r - 1, 0); }, false);
@@ -146,8 +133,7 @@ void offer_row_stride(const Case& c, Sink& out) {
       w[j] = at < n ? weight_at(view, at) : 0.0;
     }
   };
-  out.add(fmt::format("rows begin {} blocks apart, as if a block held one weight; it holds {}", k,
-                      per_block),
+  out.add(fmt::format("rows begin {} blocks apart, as if a block held one weight; it holds {}", k, per_block),
           linear_with(c, std::move(rule)));
 }
 
@@ -156,13 +142,10 @@ void offer_tail_rows(const Case& c, Sink& out) {
   std::vector<int64_t> tried;
   for (const int64_t tile : {4, 8, 16, 32, 64, 128, 256}) {
     const int64_t kept = n / tile * tile;
-    if (kept == n || kept == 0 || std::find(tried.begin(), tried.end(), kept) != tried.end())
-      continue;
+    if (kept == n || kept == 0 || std::find(tried.begin(), tried.end(), kept) != tried.end()) continue;
     tried.push_back(kept);
     out.add_rows(
-        fmt::format(
-            "outputs from {} of {} on are zero: rows beyond a multiple of {} are not computed",
-            kept, n, tile),
+        fmt::format("outputs from {} of {} on are zero: rows beyond a multiple of {} are not computed", kept, n, tile),
         [&c, kept](int64_t row, double* y) {
           std::copy_n(c.right(row), kept, y);
           std::fill(y + kept, y + c.failed.width, 0.0);
@@ -182,29 +165,24 @@ void offer_columns(const Case& c, Sink& out, std::string text, std::function<boo
 
 void offer_tail_columns(const Case& c, Sink& out) {
   const int64_t k = depth_of(c);
-  const bool any_poison = std::any_of(c.failed.found.begin(), c.failed.found.end(),
-                                      [](double x) { return !std::isfinite(x); });
+  const bool any_poison =
+      std::any_of(c.failed.found.begin(), c.failed.found.end(), [](double x) { return !std::isfinite(x); });
   std::vector<int64_t> tried;
   for (const int64_t step : {8, 16, 32, 64, 128, 256, 512, 1024}) {
     const int64_t kept = k / step * step;
-    if (kept == k || kept == 0 || std::find(tried.begin(), tried.end(), kept) != tried.end())
-      continue;
+    if (kept == k || kept == 0 || std::find(tried.begin(), tried.end(), kept) != tried.end()) continue;
     tried.push_back(kept);
     if (any_poison && (tried.size() == 1 || step == 128)) {
       LinearRule rule = right_linear(c);
-      rule.after = [](int64_t, int64_t, double) {
-        return std::numeric_limits<double>::quiet_NaN();
-      };
+      rule.after = [](int64_t, int64_t, double) { return std::numeric_limits<double>::quiet_NaN(); };
       out.add(fmt::format("lanes behind input {} of {}, beyond a multiple of {}, hold what memory "
                           "held, which is no number",
                           kept, k, step),
               linear_with(c, std::move(rule)));
     }
-    offer_columns(
-        c, out,
-        fmt::format("inputs from {} of {} on are left out: the tail beyond a multiple of {}", kept,
-                    k, step),
-        [kept](int64_t j) { return j < kept; });
+    offer_columns(c, out,
+                  fmt::format("inputs from {} of {} on are left out: the tail beyond a multiple of {}", kept, k, step),
+                  [kept](int64_t j) { return j < kept; });
   }
 }
 
@@ -217,12 +195,11 @@ void offer_half_blocks(const Case& c, Sink& out) {
                   [block](int64_t j) { return j % block >= block / 2; });
   }
   for (const int64_t lost : {0, 16, 32, 48}) {
-    offer_columns(
-        c, out,
-        fmt::format("inputs {} to {} of each 64 are left out: a scale covers half of each "
-                    "of two blocks",
-                    lost, lost + 15),
-        [lost](int64_t j) { return j % 64 < lost || j % 64 >= lost + 16; });
+    offer_columns(c, out,
+                  fmt::format("inputs {} to {} of each 64 are left out: a scale covers half of each "
+                              "of two blocks",
+                              lost, lost + 15),
+                  [lost](int64_t j) { return j % 64 < lost || j % 64 >= lost + 16; });
   }
   const int64_t k = depth_of(c);
   for (const int64_t block : {32, 256}) {
@@ -269,16 +246,13 @@ void offer_other(const Case& c, Sink& out) {
   const auto& right = c.record<ops::Linear>();
   std::vector<ops::WeightId> tried = {right.w};
   const auto offer = [&](const char* id, const char* faults, ops::WeightId w) {
-    if (std::find(tried.begin(), tried.end(), w) != tried.end() ||
-        !(c.view(w).shape == matrix_of(c).shape))
-      return;
+    if (std::find(tried.begin(), tried.end(), w) != tried.end() || !(c.view(w).shape == matrix_of(c).shape)) return;
     tried.push_back(w);
     LinearRule rule = right_linear(c);
     rule.row = [view = &c.view(w)](int64_t r, double* y) { right_weight_row(*view, r, y); };
     out.begin(id, faults);
-    out.add(
-        fmt::format("multiplied with {} in place of {}", c.weight_name(w), c.weight_name(right.w)),
-        linear_with(c, std::move(rule)));
+    out.add(fmt::format("multiplied with {} in place of {}", c.weight_name(w), c.weight_name(right.w)),
+            linear_with(c, std::move(rule)));
   };
   const auto offer_where = [&](auto&& wanted) {
     for (const ops::Op& other : c.plan.ops) {
@@ -287,8 +261,7 @@ void offer_other(const Case& c, Sink& out) {
     }
   };
   for (const ops::Op& other : c.plan.ops) {
-    if (const auto* embed = other.as<ops::Embed>())
-      offer("tied_head", "C22,C23", embed->table);
+    if (const auto* embed = other.as<ops::Embed>()) offer("tied_head", "C22,C23", embed->table);
   }
   offer_where([&](const ops::Op& other, ops::WeightId w) {
     if (other.layer == c.op().layer) offer("weights_swapped", "R16", w);

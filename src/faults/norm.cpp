@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "faults/table.h"
 #include "ops/attention/attention.h"
 #include "ops/rows/rms_norm.h"
-#include "faults/table.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -24,7 +24,9 @@ struct NormRule {
 };
 
 // A norm without weights multiplies by 1.
-std::vector<double> weights_of(const Case& c, ops::WeightId w) { return w == ops::kNone ? std::vector<double>{1.0} : c.vector(w); }
+std::vector<double> weights_of(const Case& c, ops::WeightId w) {
+  return w == ops::kNone ? std::vector<double>{1.0} : c.vector(w);
+}
 
 NormRule right_rule(const Case& c) {
   const auto& op = c.record<ops::RmsNorm>();
@@ -55,8 +57,8 @@ RowFunction norm_with(const Case& c, NormRule rule) {
         mean += x[static_cast<size_t>(j)] / static_cast<double>(rule.d);
       const double root = rule.normalise ? root_of(rule, x.data(), mean) : 1.0;
       for (int64_t j = 0; j < rule.d; ++j) {
-        y[begin + j] = (x[static_cast<size_t>(j)] - mean) / root *
-                       rule.w[static_cast<size_t>(begin + j) % rule.w.size()];
+        y[begin + j] =
+            (x[static_cast<size_t>(j)] - mean) / root * rule.w[static_cast<size_t>(begin + j) % rule.w.size()];
       }
     }
   };
@@ -68,35 +70,30 @@ void offer_eps(const Case& c, Sink& out) {
     if (std::abs(eps - right) <= 1e-6 * right) continue;
     NormRule rule = right_rule(c);
     rule.eps = eps;
-    out.add_rows(fmt::format("RMSNorm adds eps {:g} in place of the file's {:g}", eps, right),
-                 norm_with(c, rule));
+    out.add_rows(fmt::format("RMSNorm adds eps {:g} in place of the file's {:g}", eps, right), norm_with(c, rule));
   }
 }
 
 void offer_eps_outside(const Case& c, Sink& out) {
   NormRule rule = right_rule(c);
   rule.eps_outside = true;
-  out.add_rows(
-      fmt::format("eps {:g} is added to the root of the mean square; it belongs inside the root",
-                  rule.eps),
-      norm_with(c, rule));
+  out.add_rows(fmt::format("eps {:g} is added to the root of the mean square; it belongs inside the root", rule.eps),
+               norm_with(c, rule));
 }
 
 void offer_layer_norm(const Case& c, Sink& out) {
   NormRule rule = right_rule(c);
   rule.remove_mean = true;
-  out.add_rows("LayerNorm in place of RMSNorm: the mean is taken off first; RMSNorm keeps it",
-               norm_with(c, rule));
+  out.add_rows("LayerNorm in place of RMSNorm: the mean is taken off first; RMSNorm keeps it", norm_with(c, rule));
 }
 
 void offer_weight_shift(const Case& c, Sink& out) {
   for (const double shift : {1.0, -1.0}) {
     NormRule rule = right_rule(c);
     for (double& w : rule.w) w += shift;
-    out.add_rows(shift > 0
-                     ? "the norm multiplies by 1 + weight, where the file's weight has the 1 in it"
-                     : "the norm multiplies by weight - 1: the file's 1 + weight is taken apart "
-                       "once too often",
+    out.add_rows(shift > 0 ? "the norm multiplies by 1 + weight, where the file's weight has the 1 in it"
+                           : "the norm multiplies by weight - 1: the file's 1 + weight is taken apart "
+                             "once too often",
                  norm_with(c, rule));
   }
 }
@@ -111,9 +108,8 @@ void offer_weight_missing(const Case& c, Sink& out) {
 void offer_not_normalised(const Case& c, Sink& out) {
   NormRule rule = right_rule(c);
   rule.normalise = false;
-  out.add_rows(
-      "the input is multiplied by the norm's weight but never divided by its root mean square",
-      norm_with(c, rule));
+  out.add_rows("the input is multiplied by the norm's weight but never divided by its root mean square",
+               norm_with(c, rule));
 }
 
 // What another op announced is not what this one read: a copy between devices that was torn.
@@ -136,10 +132,8 @@ void offer_torn(const Case& c, Sink& out) {
 void offer_sum(const Case& c, Sink& out) {
   NormRule rule = right_rule(c);
   rule.sum_not_mean = true;
-  out.add_rows(
-      fmt::format("normalised by the sum of squares in place of their mean over {} elements",
-                  rule.d),
-      norm_with(c, rule));
+  out.add_rows(fmt::format("normalised by the sum of squares in place of their mean over {} elements", rule.d),
+               norm_with(c, rule));
 }
 
 // The length of the runs: whole rows, heads, and their halves.
@@ -151,9 +145,8 @@ void offer_length(const Case& c, Sink& out) {
     if (d <= 0 || d == right.d || c.failed.width % d != 0) continue;
     NormRule rule = right;
     rule.d = d;
-    out.add_rows(
-        fmt::format("normalised over runs of {} elements where the norm's run is {}", d, right.d),
-        norm_with(c, rule));
+    out.add_rows(fmt::format("normalised over runs of {} elements where the norm's run is {}", d, right.d),
+                 norm_with(c, rule));
   }
 }
 
@@ -161,9 +154,8 @@ void offer_weight_rounded(const Case& c, Sink& out) {
   for (const bool half : {true, false}) {
     NormRule rule = right_rule(c);
     for (double& w : rule.w) w = half ? as_f16(w) : as_bf16(w);
-    out.add_rows(
-        fmt::format("the norm's weight is rounded to {}; the file has f32", half ? "f16" : "bf16"),
-        norm_with(c, rule));
+    out.add_rows(fmt::format("the norm's weight is rounded to {}; the file has f32", half ? "f16" : "bf16"),
+                 norm_with(c, rule));
   }
 }
 
@@ -174,14 +166,15 @@ void offer_other_weight(const Case& c, Sink& out) {
   std::vector<ops::WeightId> tried = {op.w};
   for (const ops::Op& other : c.plan.ops) {
     const auto* norm = other.as<ops::RmsNorm>();
-    if (norm == nullptr || norm->w == ops::kNone || std::find(tried.begin(), tried.end(), norm->w) != tried.end()) continue;
+    if (norm == nullptr || norm->w == ops::kNone || std::find(tried.begin(), tried.end(), norm->w) != tried.end())
+      continue;
     tried.push_back(norm->w);
     NormRule rule = right_rule(c);
     rule.w = c.vector(norm->w);
     if (rule.w.size() != length) continue;
-    out.add_rows(fmt::format("{} reads the weight {} in place of {}", c.op().name,
-                             c.weight_name(norm->w), c.weight_name(op.w)),
-                 norm_with(c, rule));
+    out.add_rows(
+        fmt::format("{} reads the weight {} in place of {}", c.op().name, c.weight_name(norm->w), c.weight_name(op.w)),
+        norm_with(c, rule));
   }
 }
 

@@ -1,4 +1,6 @@
 // Known ways to rotate queries and keys wrongly.
+#include "ops/attention/rope.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,11 +8,10 @@
 #include <numbers>
 
 #include "backend/oracle/oracle_ops.h"
+#include "faults/table.h"
 #include "num/math64.h"
 #include "ops/attention/attention.h"
 #include "ops/plan/float64.h"
-#include "ops/attention/rope.h"
-#include "faults/table.h"
 
 namespace assay::faults::dictionary {
 namespace {
@@ -35,23 +36,20 @@ RowFunction rope_with(const Case& c, RopeRule rule) {
     std::copy_n(c.a(row), width, y);
     ops::RopeSpec spec = rule.spec;
     for (double& f : spec.inverse_frequency) {
-      if (rule.f32_angles)
-        f = static_cast<double>(static_cast<float>(position) * static_cast<float>(f));
+      if (rule.f32_angles) f = static_cast<double>(static_cast<float>(position) * static_cast<float>(f));
     }
-    ops::rotate64(spec, rule.f32_angles ? 1.0 : position, rule.n_heads_rotated,
-                            c.record<ops::Rope>().head_dim, std::span(y, width),
-                            std::span(y, width));
+    ops::rotate64(spec, rule.f32_angles ? 1.0 : position, rule.n_heads_rotated, c.record<ops::Rope>().head_dim,
+                  std::span(y, width), std::span(y, width));
   };
 }
 
 void offer_pairing(const Case& c, Sink& out) {
   RopeRule rule = right_rule(c);
   rule.spec.interleaved = !rule.spec.interleaved;
-  out.add_rows(
-      rule.spec.interleaved
-          ? "RoPE rotates neighbours (2i, 2i + 1) where the file's layout has halves (i, i + d/2)"
-          : "RoPE rotates halves (i, i + d/2) where the file's layout has neighbours (2i, 2i + 1)",
-      rope_with(c, rule));
+  out.add_rows(rule.spec.interleaved
+                   ? "RoPE rotates neighbours (2i, 2i + 1) where the file's layout has halves (i, i + d/2)"
+                   : "RoPE rotates halves (i, i + d/2) where the file's layout has neighbours (2i, 2i + 1)",
+               rope_with(c, rule));
 }
 
 void offer_not_rotated(const Case& c, Sink& out) {
@@ -73,12 +71,9 @@ void offer_position(const Case& c, Sink& out, std::string text, Position positio
 void offer_position_start(const Case& c, Sink& out) {
   const auto at = [&c](int64_t row) { return static_cast<double>(c.position(row)); };
   const auto start = [&c](int64_t row) { return static_cast<double>(c.batch_start(row)); };
-  offer_position(
-      c, out,
-      "positions start from 0 at each batch (at each step of a decode); they go on from the cache",
-      [=](int64_t r) { return at(r) - start(r); });
-  offer_position(c, out,
-                 "the position is the index in the batch; it is that of the token in its sequence",
+  offer_position(c, out, "positions start from 0 at each batch (at each step of a decode); they go on from the cache",
+                 [=](int64_t r) { return at(r) - start(r); });
+  offer_position(c, out, "the position is the index in the batch; it is that of the token in its sequence",
                  [](int64_t r) { return static_cast<double>(r); });
   offer_position(c, out, "all tokens of the batch are rotated by the position of its first", start);
   offer_position(c, out, "all positions are taken as 0", [](int64_t) { return 0.0; });
@@ -87,12 +82,10 @@ void offer_position_start(const Case& c, Sink& out) {
                  "batch's length",
                  [=, &c](int64_t r) {
                    int64_t n = 0;
-                   for (int64_t t = 0; t < c.failed.n_rows; ++t)
-                     n += c.sequence(t) == c.sequence(r) ? 1 : 0;
+                   for (int64_t t = 0; t < c.failed.n_rows; ++t) n += c.sequence(t) == c.sequence(r) ? 1 : 0;
                    return at(r) + static_cast<double>(n);
                  });
-  offer_position(c, out, "the batch's first position is counted twice",
-                 [=](int64_t r) { return at(r) + start(r); });
+  offer_position(c, out, "the batch's first position is counted twice", [=](int64_t r) { return at(r) + start(r); });
 }
 
 void offer_retained(const Case& c, Sink& out) {
@@ -121,16 +114,13 @@ void offer_position_shift(const Case& c, Sink& out) {
 // theta of frequencies that are a geometric series, whole or at the end that no scaling touches; 0:
 // there is none.
 double theta_of(const ops::RopeSpec& spec) {
-  if (spec.dim < 4 || spec.inverse_frequency.size() < 2 || !(spec.inverse_frequency[1] > 0))
-    return 0;
-  return std::pow(spec.inverse_frequency[0] / spec.inverse_frequency[1],
-                  static_cast<double>(spec.dim) / 2);
+  if (spec.dim < 4 || spec.inverse_frequency.size() < 2 || !(spec.inverse_frequency[1] > 0)) return 0;
+  return std::pow(spec.inverse_frequency[0] / spec.inverse_frequency[1], static_cast<double>(spec.dim) / 2);
 }
 
 std::vector<double> frequencies(double theta, int64_t n, double dim) {
   std::vector<double> f;
-  for (int64_t i = 0; i < n; ++i)
-    f.push_back(num::pow64(theta, -2.0 * static_cast<double>(i) / dim));
+  for (int64_t i = 0; i < n; ++i) f.push_back(num::pow64(theta, -2.0 * static_cast<double>(i) / dim));
   return f;
 }
 
@@ -147,23 +137,19 @@ void offer_theta(const Case& c, Sink& out) {
     if (other <= 1 || std::any_of(tried.begin(), tried.end(), same)) continue;
     tried.push_back(other);
     RopeRule rule = right;
-    rule.spec.inverse_frequency =
-        frequencies(other, right.spec.dim / 2, static_cast<double>(right.spec.dim));
+    rule.spec.inverse_frequency = frequencies(other, right.spec.dim / 2, static_cast<double>(right.spec.dim));
     for (double& f : rule.spec.inverse_frequency) f *= right.spec.inverse_frequency[0];
-    out.add_rows(fmt::format("RoPE's base is {:g} in place of the file's {:.6g}", other, theta),
-                 rope_with(c, rule));
+    out.add_rows(fmt::format("RoPE's base is {:g} in place of the file's {:.6g}", other, theta), rope_with(c, rule));
     RopeRule scaled = right;
     const auto dim = static_cast<double>(right.spec.dim);
     for (size_t i = 0; i < scaled.spec.inverse_frequency.size(); ++i) {
-      scaled.spec.inverse_frequency[i] *=
-          num::pow64(other / theta, -2.0 * static_cast<double>(i) / dim);
+      scaled.spec.inverse_frequency[i] *= num::pow64(other / theta, -2.0 * static_cast<double>(i) / dim);
     }
     const auto apart = [&](size_t i) {
       return std::abs(scaled.spec.inverse_frequency[i] / rule.spec.inverse_frequency[i] - 1);
     };
     if (apart(scaled.spec.inverse_frequency.size() - 1) < 1e-9) continue;  // nothing is scaled
-    out.add_rows(fmt::format("RoPE's base is {:g} in place of the file's {:.6g}, scaled rightly",
-                             other, theta),
+    out.add_rows(fmt::format("RoPE's base is {:g} in place of the file's {:.6g}, scaled rightly", other, theta),
                  rope_with(c, scaled));
   }
 }
@@ -172,14 +158,12 @@ void offer_theta(const Case& c, Sink& out) {
 void offer_other_rope(const Case& c, Sink& out) {
   const RopeRule right = right_rule(c);
   for (size_t i = 0; i < c.plan.ropes.size(); ++i) {
-    if (c.plan.ropes[i] == right.spec || c.plan.ropes[i].dim > c.record<ops::Rope>().head_dim)
-      continue;
+    if (c.plan.ropes[i] == right.spec || c.plan.ropes[i].dim > c.record<ops::Rope>().head_dim) continue;
     RopeRule rule = right;
     rule.spec = c.plan.ropes[i];
-    out.add_rows(
-        fmt::format("rotated as other layers are (base {:.6g}); this layer's base is {:.6g}",
-                    theta_of(rule.spec), theta_of(right.spec)),
-        rope_with(c, rule));
+    out.add_rows(fmt::format("rotated as other layers are (base {:.6g}); this layer's base is {:.6g}",
+                             theta_of(rule.spec), theta_of(right.spec)),
+                 rope_with(c, rule));
   }
 }
 
@@ -204,44 +188,32 @@ void offer_scaling(const Case& c, Sink& out) {
   const ops::RopeSpec right = right_rule(c).spec;
   const double theta = theta_of(right);
   if (theta <= 1) return;
-  const std::vector<double> plain =
-      frequencies(theta, right.dim / 2, static_cast<double>(right.dim));
+  const std::vector<double> plain = frequencies(theta, right.dim / 2, static_cast<double>(right.dim));
   const auto scaled = [](const std::vector<double>& f, auto by) {
     std::vector<double> result = f;
     for (size_t i = 0; i < result.size(); ++i) result[i] *= by(i);
     return result;
   };
-  const auto declared = [&](size_t i) {
-    return right.inverse_frequency[i] / plain[i];
-  };  // the file's scaling
-  const bool has_scaling =
-      std::abs(declared(plain.size() - 1) - 1) > 1e-6 || std::abs(declared(0) - 1) > 1e-6;
+  const auto declared = [&](size_t i) { return right.inverse_frequency[i] / plain[i]; };  // the file's scaling
+  const bool has_scaling = std::abs(declared(plain.size() - 1) - 1) > 1e-6 || std::abs(declared(0) - 1) > 1e-6;
   if (has_scaling) {
     const double f = 1 / declared(plain.size() - 1);
-    offer_frequencies(c, out, fmt::format("the file's RoPE scaling (up to {:.4g}) is ignored", f),
-                      plain);
-    offer_frequencies(c, out,
-                      fmt::format("the file's RoPE scaling (up to {:.4g}) is applied twice", f),
+    offer_frequencies(c, out, fmt::format("the file's RoPE scaling (up to {:.4g}) is ignored", f), plain);
+    offer_frequencies(c, out, fmt::format("the file's RoPE scaling (up to {:.4g}) is applied twice", f),
                       scaled(right.inverse_frequency, declared));
-    offer_frequencies(
-        c, out,
-        fmt::format("RoPE is scaled by {:.4g} in all dimensions; the file scales by frequency", f),
-        scaled(plain, [f](size_t) { return 1 / f; }));
+    offer_frequencies(c, out,
+                      fmt::format("RoPE is scaled by {:.4g} in all dimensions; the file scales by frequency", f),
+                      scaled(plain, [f](size_t) { return 1 / f; }));
   }
   for (const double factor : {2.0, 4.0, 8.0, 16.0, 32.0, 0.5, 0.25}) {
     offer_frequencies(
-        c, out,
-        fmt::format(
-            "positions are divided by {:g} (linear scaling), which the file does not ask for",
-            factor),
+        c, out, fmt::format("positions are divided by {:g} (linear scaling), which the file does not ask for", factor),
         scaled(right.inverse_frequency, [factor](size_t) { return 1 / factor; }));
   }
   for (const double factor : {8.0, 32.0}) {
-    offer_frequencies(
-        c, out,
-        fmt::format("Llama 3's scaling by {:g} is applied, which the file does not ask for",
-                    factor),
-        scaled(plain, [&](size_t i) { return 1 / llama3_factor(plain[i], factor); }));
+    offer_frequencies(c, out,
+                      fmt::format("Llama 3's scaling by {:g} is applied, which the file does not ask for", factor),
+                      scaled(plain, [&](size_t i) { return 1 / llama3_factor(plain[i], factor); }));
   }
 }
 
@@ -251,9 +223,9 @@ void offer_magnitude(const Case& c, Sink& out) {
   for (const int power : {0, 2}) {
     RopeRule rule = right;
     rule.spec.magnitude = std::pow(right.spec.magnitude, power);
-    out.add_rows(fmt::format("YaRN's magnitude {:.6g} is {}", right.spec.magnitude,
-                             power == 0 ? "missing" : "applied twice"),
-                 rope_with(c, rule));
+    out.add_rows(
+        fmt::format("YaRN's magnitude {:.6g} is {}", right.spec.magnitude, power == 0 ? "missing" : "applied twice"),
+        rope_with(c, rule));
   }
 }
 
@@ -267,11 +239,9 @@ void offer_dims(const Case& c, Sink& out) {
       RopeRule rule = right;
       rule.spec.dim = other;
       rule.spec.inverse_frequency = frequencies(theta, other / 2, static_cast<double>(base));
-      out.add_rows(
-          fmt::format(
-              "{} of a head's {} dimensions are rotated (exponents over {}); the file rotates {}",
-              other, head_dim, base, dim),
-          rope_with(c, rule));
+      out.add_rows(fmt::format("{} of a head's {} dimensions are rotated (exponents over {}); the file rotates {}",
+                               other, head_dim, base, dim),
+                   rope_with(c, rule));
     }
   }
   if (head_dim != dim && theta > 1) {
@@ -300,8 +270,7 @@ void offer_twice(const Case& c, Sink& out) {
 void offer_heads(const Case& c, Sink& out) {
   const RopeRule right = right_rule(c);
   const ops::Attention* attention = c.attention();
-  for (const int64_t n :
-       {attention != nullptr ? attention->n_kv_heads : 0, int64_t{1}, right.n_heads_rotated / 2}) {
+  for (const int64_t n : {attention != nullptr ? attention->n_kv_heads : 0, int64_t{1}, right.n_heads_rotated / 2}) {
     if (n <= 0 || n >= right.n_heads_rotated) continue;
     RopeRule rule = right;
     rule.n_heads_rotated = n;
@@ -314,8 +283,7 @@ void offer_heads(const Case& c, Sink& out) {
 void offer_less_precise(const Case& c, Sink& out) {
   RopeRule rule = right_rule(c);
   rule.f32_angles = true;
-  out.add_rows("less precise table: angles are computed in f32 (position * f32 frequency)",
-               rope_with(c, rule));
+  out.add_rows("less precise table: angles are computed in f32 (position * f32 frequency)", rope_with(c, rule));
   const double theta = theta_of(rule.spec);
   if (theta <= 1) return;
   const float step = std::pow(static_cast<float>(theta), -2.0f / static_cast<float>(rule.spec.dim));
@@ -327,16 +295,13 @@ void offer_less_precise(const Case& c, Sink& out) {
   out.add_rows("less precise table: frequencies are a running product in f32", rope_with(c, rule));
   for (const bool half : {true, false}) {
     rule = right_rule(c);
-    for (double& frequency : rule.spec.inverse_frequency)
-      frequency = half ? as_f16(frequency) : as_bf16(frequency);
-    out.add_rows(
-        fmt::format("less precise table: frequencies are kept in {}", half ? "f16" : "bf16"),
-        rope_with(c, rule));
+    for (double& frequency : rule.spec.inverse_frequency) frequency = half ? as_f16(frequency) : as_bf16(frequency);
+    out.add_rows(fmt::format("less precise table: frequencies are kept in {}", half ? "f16" : "bf16"),
+                 rope_with(c, rule));
   }
   rule = right_rule(c);
   rule.position = [&c](int64_t row) { return as_bf16(static_cast<double>(c.position(row))); };
-  out.add_rows("less precise table: positions are kept in bf16 (exact up to 256 only)",
-               rope_with(c, rule));
+  out.add_rows("less precise table: positions are kept in bf16 (exact up to 256 only)", rope_with(c, rule));
 }
 
 constexpr Entry kEntries[] = {

@@ -136,16 +136,11 @@ void offer_normalise(const Case& c, Sink& out) {
 
 const char* name_of(ops::Gating gating) {
   switch (gating) {
-    case ops::Gating::softmax:
-      return "a softmax over all experts, before the choice";
-    case ops::Gating::sigmoid:
-      return "sigmoids";
-    case ops::Gating::softmax_of_chosen:
-      return "a softmax over the chosen experts, after the choice";
-    case ops::Gating::sqrt_softplus:
-      return "roots of softplus";
-    case ops::Gating::sparse_mixer:
-      return "shares among the logits near the chosen one (sparsemixer)";
+    case ops::Gating::softmax: return "a softmax over all experts, before the choice";
+    case ops::Gating::sigmoid: return "sigmoids";
+    case ops::Gating::softmax_of_chosen: return "a softmax over the chosen experts, after the choice";
+    case ops::Gating::sqrt_softplus: return "roots of softplus";
+    case ops::Gating::sparse_mixer: return "shares among the logits near the chosen one (sparsemixer)";
   }
   return "";
 }

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "bounds/op_checker.h"
 #include "ops/attention/attention.h"
 #include "ops/plan/plan.h"
-#include "bounds/op_checker.h"
 
 namespace assay::faults::dictionary {
 
@@ -29,8 +29,8 @@ struct Sample {
   std::vector<int64_t> rows, columns;  // ascending
 };
 
-using RowFunction = std::function<void(
-    int64_t row, double* y)>;  // a whole row of the output; called on several threads
+using RowFunction =
+    std::function<void(int64_t row, double* y)>;  // a whole row of the output; called on several threads
 using SampleFunction = std::function<void(const Sample& sample, double* y)>;  // [rows, columns]
 
 // The right output and its bounds: of the tightest test that applies to the source.
@@ -47,9 +47,8 @@ struct Candidate {
 struct KeyValues;
 // What many candidates of a case share, made when it is first asked for.
 struct Shared {
-  std::shared_ptr<const std::vector<double>> inputs;  // of a linear op, as declared
-  std::map<int, std::shared_ptr<const KeyValues>>
-      history;  // of attention, as the declared cache gives it back
+  std::shared_ptr<const std::vector<double>> inputs;        // of a linear op, as declared
+  std::map<int, std::shared_ptr<const KeyValues>> history;  // of attention, as the declared cache gives it back
 };
 
 // The failed op, with what entries ask of it. Views: the failed op and the plan must outlive it and
@@ -70,21 +69,13 @@ struct Case {
   const double* b(int64_t row) const { return failed.b.data() + row * failed.b_width; }
   const double* right(int64_t row) const;  // what it should have been
   int64_t position(int64_t row) const { return failed.positions[static_cast<size_t>(row)]; }
-  int sequence(int64_t row) const {
-    return failed.sequences.empty() ? 0 : failed.sequences[static_cast<size_t>(row)];
-  }
-  int64_t batch_start(
-      int64_t row) const;  // the first position of the row's sequence in the batch that failed
+  int sequence(int64_t row) const { return failed.sequences.empty() ? 0 : failed.sequences[static_cast<size_t>(row)]; }
+  int64_t batch_start(int64_t row) const;  // the first position of the row's sequence in the batch that failed
 
-  const tensor::TensorView& view(ops::WeightId id) const {
-    return plan.weights[static_cast<size_t>(id)].view;
-  }
+  const tensor::TensorView& view(ops::WeightId id) const { return plan.weights[static_cast<size_t>(id)].view; }
   std::vector<double> vector(ops::WeightId id) const;  // norm weights and biases
-  const std::string& weight_name(ops::WeightId id) const {
-    return plan.weights[static_cast<size_t>(id)].name;
-  }
-  const ops::Attention* attention()
-      const;  // of the op's layer, or of the first; nullptr: the plan has none
+  const std::string& weight_name(ops::WeightId id) const { return plan.weights[static_cast<size_t>(id)].name; }
+  const ops::Attention* attention() const;          // of the op's layer, or of the first; nullptr: the plan has none
   const ops::Op* writer(ops::ValueId value) const;  // the op that writes a value; nullptr: none
 };
 
@@ -98,9 +89,7 @@ class Sink {
   void add(std::string text, SampleFunction compute) {
     candidates_.push_back({id_, std::move(text), faults_, std::move(compute)});
   }
-  void add_rows(std::string text, RowFunction compute) {
-    add(std::move(text), by_rows(case_, std::move(compute)));
-  }
+  void add_rows(std::string text, RowFunction compute) { add(std::move(text), by_rows(case_, std::move(compute))); }
   std::vector<Candidate> take() { return std::exchange(candidates_, {}); }
 
  private:

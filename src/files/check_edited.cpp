@@ -34,7 +34,8 @@ class MemoryFile {
     while (!bytes.empty()) {
       const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw Error(Errc::out_of_memory, fmt::format("a file in memory has no room for {} bytes", bytes.size()));
+      if (n <= 0)
+        throw Error(Errc::out_of_memory, fmt::format("a file in memory has no room for {} bytes", bytes.size()));
       bytes = bytes.subspan(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
     }
@@ -46,7 +47,8 @@ class MemoryFile {
 };
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
   return text;
 }
 

@@ -25,14 +25,15 @@ struct Cancelled {};  // leaves Writer::finish, which then leaves nothing behind
 
 }  // namespace
 
-bool compare_tensors(const gguf::File& source, const std::vector<std::filesystem::path>& written, const FileProgress& watch, int64_t done,
-                     int64_t total) {
+bool compare_tensors(const gguf::File& source, const std::vector<std::filesystem::path>& written,
+                     const FileProgress& watch, int64_t done, int64_t total) {
   size_t i = 0;
   for (const std::filesystem::path& path : written) {
     const base::MappedFile map(path);
     const gguf::Contents contents = gguf::read_contents(map.bytes(), path.string());
     for (const gguf::Tensor& copy : contents.tensors) {
-      if (i == source.tensors().size()) throw Error(Errc::io, fmt::format("{}: has more tensors than were written", path.string()));
+      if (i == source.tensors().size())
+        throw Error(Errc::io, fmt::format("{}: has more tensors than were written", path.string()));
       const gguf::Tensor& tensor = source.tensors()[i++];
       bool same = tensor.view.dtype == copy.view.dtype && tensor.view.shape == copy.view.shape;
       const auto from = tensor.view.data;
@@ -46,16 +47,20 @@ bool compare_tensors(const gguf::File& source, const std::vector<std::filesystem
         done += static_cast<int64_t>(n);
         tell(watch, done, total, copy.name);
       }
-      if (!same) throw Error(Errc::io, fmt::format("{}: tensor {} is not what was written", path.string(), base::shown(copy.name)));
+      if (!same)
+        throw Error(Errc::io,
+                    fmt::format("{}: tensor {} is not what was written", path.string(), base::shown(copy.name)));
     }
   }
-  if (i != source.tensors().size()) throw Error(Errc::io, fmt::format("tensor {} was not written", base::shown(source.tensors()[i].name)));
+  if (i != source.tensors().size())
+    throw Error(Errc::io, fmt::format("tensor {} was not written", base::shown(source.tensors()[i].name)));
   return true;
 }
 
 bool copy_tensors(const gguf::File& source, gguf::Writer& writer, const FileProgress& watch) {
   int64_t total = 0, done = 0;
-  for (const gguf::Tensor& tensor : source.tensors()) total += 2 * static_cast<int64_t>(tensor.view.data.size());  // written, then compared
+  for (const gguf::Tensor& tensor : source.tensors())
+    total += 2 * static_cast<int64_t>(tensor.view.data.size());  // written, then compared
   for (const gguf::Tensor& tensor : source.tensors()) {
     source.check_sizes();
     const auto data = tensor.view.data;

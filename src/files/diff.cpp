@@ -24,10 +24,12 @@ namespace {
 using gguf::Value;
 using gguf::ValueType;
 
-constexpr size_t kLinesMax = 40;       // shown of one key
+constexpr size_t kLinesMax = 40;  // shown of one key
 constexpr size_t kLongTextBytes = 120;
 
-std::string_view text_of(const Value& value) { return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()}; }
+std::string_view text_of(const Value& value) {
+  return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
+}
 
 // The items of an array, each as it would be shown alone.
 std::vector<std::string> items_of(const Value& value) {
@@ -42,7 +44,8 @@ std::vector<std::string> items_of(const Value& value) {
       at += sizeof length;
       n = length;
     }
-    item.bytes.assign(value.bytes.begin() + static_cast<std::ptrdiff_t>(at), value.bytes.begin() + static_cast<std::ptrdiff_t>(at + n));
+    item.bytes.assign(value.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                      value.bytes.begin() + static_cast<std::ptrdiff_t>(at + n));
     at += n;
     items.push_back(fmt::format("[{}] {}", i, files::shown_value(item)));
   }
@@ -74,7 +77,8 @@ std::vector<MetadataDifference> metadata_differences(const gguf::Head& a, const 
   for (const auto& [key, value] : a.entries()) {
     const Value* other = b.find(key);
     if (!other) out.push_back({key, files::shown_value(value), {}, {}});
-    if (other && *other != value) out.push_back({key, files::shown_value(value), files::shown_value(*other), lines_between(value, *other)});
+    if (other && *other != value)
+      out.push_back({key, files::shown_value(value), files::shown_value(*other), lines_between(value, *other)});
   }
   for (const auto& [key, value] : b.entries()) {
     if (!a.find(key)) out.push_back({key, {}, files::shown_value(value), {}});
@@ -82,16 +86,22 @@ std::vector<MetadataDifference> metadata_differences(const gguf::Head& a, const 
   return out;
 }
 
-std::vector<int64_t> dims_of(const tensor::Shape& shape) { return {shape.dims.begin(), shape.dims.begin() + shape.rank}; }
+std::vector<int64_t> dims_of(const tensor::Shape& shape) {
+  return {shape.dims.begin(), shape.dims.begin() + shape.rank};
+}
 
 // Elements of a tensor as doubles, a row at a time.
 class Rows {
  public:
-  explicit Rows(const gguf::Tensor& tensor) : view_(tensor.view), format_(quant::find_format(view_.dtype)), decoded_(static_cast<size_t>(view_.shape.cols())) {
+  explicit Rows(const gguf::Tensor& tensor)
+      : view_(tensor.view), format_(quant::find_format(view_.dtype)),
+        decoded_(static_cast<size_t>(view_.shape.cols())) {
     const tensor::DType type = view_.dtype;
-    const bool is_number = format_ || type == tensor::DType::I8 || type == tensor::DType::I16 || type == tensor::DType::I32 || type == tensor::DType::I64 ||
-                           type == tensor::DType::F64;
-    if (!is_number) throw Error(Errc::unsupported, fmt::format("tensor {} is {}, whose values cannot be compared", base::shown(tensor.name), tensor::traits(type).name));
+    const bool is_number = format_ || type == tensor::DType::I8 || type == tensor::DType::I16 ||
+                           type == tensor::DType::I32 || type == tensor::DType::I64 || type == tensor::DType::F64;
+    if (!is_number)
+      throw Error(Errc::unsupported, fmt::format("tensor {} is {}, whose values cannot be compared",
+                                                 base::shown(tensor.name), tensor::traits(type).name));
     if (format_) floats_.resize(decoded_.size());
   }
   const std::vector<double>& row(int64_t i) {
@@ -186,7 +196,8 @@ struct Pair {
 };
 
 // nullopt where it was cancelled.
-std::optional<TensorDifference> compare_values(const Pair& pair, const FileProgress& watch, int64_t& done, int64_t total) {
+std::optional<TensorDifference> compare_values(const Pair& pair, const FileProgress& watch, int64_t& done,
+                                               int64_t total) {
   TensorDifference out;
   Rows rows_a(pair.a), rows_b(pair.b);
   const tensor::TensorView &view_a = pair.a.view, &view_b = pair.b.view;
@@ -195,7 +206,9 @@ std::optional<TensorDifference> compare_values(const Pair& pair, const FileProgr
   for (int64_t row = 0; row < view_a.shape.rows(); ++row) {
     if (watch.cancelled && watch.cancelled()) return std::nullopt;
     sums.add(compare_row(rows_a.row(row), rows_b.row(row), row, worst));
-    const auto bytes = [&](const tensor::TensorView& view) { return std::span(view.row(row), static_cast<size_t>(view.row_bytes())); };
+    const auto bytes = [&](const tensor::TensorView& view) {
+      return std::span(view.row(row), static_cast<size_t>(view.row_bytes()));
+    };
     pair.file_a.drop(bytes(view_a));
     pair.file_b.drop(bytes(view_b));
     done += view_a.row_bytes();
@@ -221,7 +234,8 @@ void describe(TensorDifference& out, std::string_view name, const gguf::Tensor* 
 }
 
 // Those of both files, the same and the others; nothing more where it was cancelled.
-void compare_tensors_of(const gguf::File& file_a, const gguf::File& file_b, const FileProgress& watch, DiffResult& result) {
+void compare_tensors_of(const gguf::File& file_a, const gguf::File& file_b, const FileProgress& watch,
+                        DiffResult& result) {
   int64_t done = 0, total = 0;
   for (const gguf::Tensor& tensor : file_a.tensors()) total += static_cast<int64_t>(tensor.view.data.size());
   for (const gguf::Tensor& tensor : file_a.tensors()) {
@@ -249,12 +263,14 @@ void compare_tensors_of(const gguf::File& file_a, const gguf::File& file_b, cons
   }
   for (const gguf::Tensor& tensor : file_b.tensors()) {
     if (file_a.find(tensor.name)) continue;
-    describe(result.tensors.emplace_back(TensorDifference{.kind = TensorDifference::Kind::only_b}), tensor.name, nullptr, &tensor);
+    describe(result.tensors.emplace_back(TensorDifference{.kind = TensorDifference::Kind::only_b}), tensor.name,
+             nullptr, &tensor);
   }
 }
 
 // What each tensor with other values costs model A.
-void measure_effects(const std::string& path, const gguf::File& file_b, const DiffOptions& options, DiffResult& result) {
+void measure_effects(const std::string& path, const gguf::File& file_b, const DiffOptions& options,
+                     DiffResult& result) {
   std::vector<TensorCandidate> candidates;
   std::vector<TensorDifference*> of;
   for (TensorDifference& tensor : result.tensors) {
@@ -264,7 +280,8 @@ void measure_effects(const std::string& path, const gguf::File& file_b, const Di
   }
   const auto model = Model::load(path);
   const std::string_view text = options.kld_text.empty() ? effect_text() : std::string_view(options.kld_text);
-  const std::vector<TokenId> ids = model->tokenizer()->encode(text, {.parse_special = false, .add_bos = {}, .add_eos = false});
+  const std::vector<TokenId> ids =
+      model->tokenizer()->encode(text, {.parse_special = false, .add_bos = {}, .add_eos = false});
   TensorEffectOptions asked;
   asked.estimate = options.kld_estimate;
   asked.n_chunk = options.n_chunk;
@@ -292,7 +309,8 @@ double rank_of(double x) { return std::isnan(x) ? -std::numeric_limits<double>::
 void sort_worst_first(DiffResult& result) {
   std::ranges::stable_sort(result.tensors, [&](const TensorDifference& x, const TensorDifference& y) {
     if (x.kind != y.kind) return x.kind < y.kind;
-    if (result.has_kld && x.kld.has_value() != y.kld.has_value()) return y.kld.has_value();  // what could not be measured is not overlooked
+    if (result.has_kld && x.kld.has_value() != y.kld.has_value())
+      return y.kld.has_value();  // what could not be measured is not overlooked
     if (x.kld && y.kld && rank_of(*x.kld) != rank_of(*y.kld)) return rank_of(*x.kld) < rank_of(*y.kld);
     return rank_of(x.relative_rmse) < rank_of(y.relative_rmse);
   });
@@ -304,8 +322,10 @@ DiffResult diff_files(const std::string& a, const std::string& b, const DiffOpti
   DiffResult result;
   result.a = a;
   result.b = b;
-  const files::ModelSource source_a(a, options.temporary_folder, options.watch), source_b(b, options.temporary_folder, options.watch);
-  for (const files::ModelSource* source : {&source_a, &source_b}) result.notes.insert(result.notes.end(), source->notes().begin(), source->notes().end());
+  const files::ModelSource source_a(a, options.temporary_folder, options.watch),
+      source_b(b, options.temporary_folder, options.watch);
+  for (const files::ModelSource* source : {&source_a, &source_b})
+    result.notes.insert(result.notes.end(), source->notes().begin(), source->notes().end());
   result.cancelled = source_a.cancelled() || source_b.cancelled();
   if (result.cancelled) return result;
   const gguf::File file_a = gguf::File::open(source_a.file()), file_b = gguf::File::open(source_b.file());

@@ -31,7 +31,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string folder_path(const test::TempFolder& folder, const std::string& name) { return (folder / (name + ".gguf")).string(); }
+std::string folder_path(const test::TempFolder& folder, const std::string& name) {
+  return (folder / (name + ".gguf")).string();
+}
 
 DiffResult diff(const GgufWriter& a, const GgufWriter& b) {
   const test::TempFolder folder;
@@ -77,8 +79,14 @@ TEST(Diff, Metadata) {
 // Small enough to work out by hand.
 TEST(Diff, FiguresOfValues) {
   GgufWriter a, b;
-  a.tensor("near", {2, 2}, {1, 2, 3, 4}).tensor("far", {2, 2}, {1, 2, 3, 4}).tensor("same", {1}, {5}).tensor("zero", {2}, {0, 0});
-  b.tensor("near", {2, 2}, {1, 2, 3, 4.5f}).tensor("far", {2, 2}, {1, -2, 3, 4}).tensor("same", {1}, {5}).tensor("zero", {2}, {0, 1});
+  a.tensor("near", {2, 2}, {1, 2, 3, 4})
+      .tensor("far", {2, 2}, {1, 2, 3, 4})
+      .tensor("same", {1}, {5})
+      .tensor("zero", {2}, {0, 0});
+  b.tensor("near", {2, 2}, {1, 2, 3, 4.5f})
+      .tensor("far", {2, 2}, {1, -2, 3, 4})
+      .tensor("same", {1}, {5})
+      .tensor("zero", {2}, {0, 1});
   const DiffResult found = diff(a, b);
   EXPECT_EQ(found.n_tensors_same, 1);
   ASSERT_EQ(found.tensors.size(), 3u);
@@ -120,7 +128,8 @@ TEST(Diff, OfThreeDimensionsAndNumbersThatAreNone) {
 TEST(Diff, ShapesTypesAndTensorsOfOneFile) {
   GgufWriter a, b;
   a.tensor("gone", {1}, {1}).tensor("shape", {2, 1}, {1, 2}).tensor("half", {2}, {1, 2});
-  b.tensor("half", tensor::DType::F16, {2}, std::as_bytes(std::span<const uint16_t>(std::vector<uint16_t>{0x3c00, 0x4000})));
+  b.tensor("half", tensor::DType::F16, {2},
+           std::as_bytes(std::span<const uint16_t>(std::vector<uint16_t>{0x3c00, 0x4000})));
   b.tensor("shape", {2}, {1, 2}).tensor("new", {1}, {1});
   const DiffResult found = diff(a, b);
   ASSERT_EQ(found.tensors.size(), 3u);
@@ -158,7 +167,8 @@ TEST(Diff, ARuinedModelShowsWhere) {
   test::TinyLlamaWriter({}).file().write(folder_path(folder, "a"));
   const gguf::File file = gguf::File::open(folder_path(folder, "a"));
   constexpr size_t kHeadDim = 64, kRowBytes = 256 * sizeof(float);
-  const auto interleave_queries = [](std::string_view name, test::Bytes& data) {  // the halves of each head's rows, of layer 1
+  const auto interleave_queries = [](std::string_view name,
+                                     test::Bytes& data) {  // the halves of each head's rows, of layer 1
     if (name != "blk.1.attn_q.weight") return;
     const test::Bytes old = data;
     for (size_t row = 0; row < old.size() / kRowBytes; ++row) {
@@ -174,7 +184,8 @@ TEST(Diff, ARuinedModelShowsWhere) {
   EXPECT_GT(queries.tensors[0].relative_rmse, 1.3);
   EXPECT_LT(queries.tensors[0].cosine, 0.1);
 
-  const auto less_one = [](std::string_view name, test::Bytes& data) {  // a norm without its + 1, and a rounding of all else
+  const auto less_one = [](std::string_view name,
+                           test::Bytes& data) {  // a norm without its + 1, and a rounding of all else
     for (size_t at = 0; at < data.size(); at += sizeof(float)) {
       float x = 0;
       std::memcpy(&x, data.data() + at, sizeof x);

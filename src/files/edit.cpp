@@ -1,4 +1,5 @@
-// Changes to a file's head: applied to it in memory, checked as a whole, then written with the tensors' bytes as they are.
+// Changes to a file's head: applied to it in memory, checked as a whole, then written with the tensors' bytes as they
+// are.
 #include "assay/edit.h"
 
 #include <fcntl.h>
@@ -40,7 +41,8 @@ constexpr uint64_t kSectorBytes = 512;
 Value new_value(const Head& head, const Edit& edit) {
   const Value* old = head.find(edit.key);
   if (edit.kind == Edit::Kind::set_text) {
-    if (old && old->type != ValueType::string) refuse(fmt::format("{} is {}; a text is no value of it", base::shown(edit.key), gguf::name(old->type)));
+    if (old && old->type != ValueType::string)
+      refuse(fmt::format("{} is {}; a text is no value of it", base::shown(edit.key), gguf::name(old->type)));
     return Value::of(edit.value);
   }
   if (edit.kind == Edit::Kind::set_typed) {
@@ -50,7 +52,8 @@ Value new_value(const Head& head, const Edit& edit) {
     const bool is_array = *type == ValueType::string && edit.value.starts_with("[\"") && edit.value.ends_with("\"]");
     return parse_value(edit.key, *type, is_array, edit.value);
   }
-  if (!old) refuse(fmt::format("there is no key {}: a new one needs a type, as in {}=u32:7", base::shown(edit.key), edit.key));
+  if (!old)
+    refuse(fmt::format("there is no key {}: a new one needs a type, as in {}=u32:7", base::shown(edit.key), edit.key));
   const bool is_array = old->type == ValueType::array;
   const ValueType type = is_array ? old->element_type : old->type;
   if (type == ValueType::array) refuse(fmt::format("{}: arrays of arrays cannot be set", base::shown(edit.key)));
@@ -58,7 +61,9 @@ Value new_value(const Head& head, const Edit& edit) {
 }
 
 void apply(Head& head, const Edit& edit, const std::string& path) {
-  if (edit.key.starts_with("split.")) refuse(fmt::format("{}: says how a file is split; `assay split` and `assay merge` write it", base::shown(edit.key)));
+  if (edit.key.starts_with("split."))
+    refuse(
+        fmt::format("{}: says how a file is split; `assay split` and `assay merge` write it", base::shown(edit.key)));
   require_utf8(edit.key, "a key or tensor's name");
   require_utf8(edit.value, fmt::format("the new value of {}", base::shown(edit.key)));
   switch (edit.kind) {
@@ -84,7 +89,9 @@ std::vector<EditChange> changes_between(const Head& before, const Head& after) {
   }
   for (size_t i = 0; i < before.tensors().size(); ++i) {
     const std::string& now = after.tensors()[i].name;
-    if (now != before.tensors()[i].name) changes.push_back({fmt::format("tensor {}", files::printable(before.tensors()[i].name)), files::printable(before.tensors()[i].name), files::printable(now)});
+    if (now != before.tensors()[i].name)
+      changes.push_back({fmt::format("tensor {}", files::printable(before.tensors()[i].name)),
+                         files::printable(before.tensors()[i].name), files::printable(now)});
   }
   return changes;
 }
@@ -101,8 +108,11 @@ struct Difference {
 };
 
 // Where the new head differs from the bytes that are there; nullopt where it does not fit into their place.
-std::optional<Difference> difference(const gguf::File& file, const Head& head, const gguf::Layout& layout, std::span<const std::byte> old_head) {
-  if (file.alignment() != head.alignment() || layout.file_bytes != file.file_bytes() || layout.head.size() != old_head.size()) return std::nullopt;
+std::optional<Difference> difference(const gguf::File& file, const Head& head, const gguf::Layout& layout,
+                                     std::span<const std::byte> old_head) {
+  if (file.alignment() != head.alignment() || layout.file_bytes != file.file_bytes() ||
+      layout.head.size() != old_head.size())
+    return std::nullopt;
   for (size_t i = 0; i < layout.offsets.size(); ++i) {
     if (layout.offsets[i] != file.tensors()[i].file_offset) return std::nullopt;
   }
@@ -113,7 +123,8 @@ std::optional<Difference> difference(const gguf::File& file, const Head& head, c
   return Difference{static_cast<uint64_t>(first - old_head.begin()), end};
 }
 
-// Changes bytes of one sector of the file by one call. Only where no other name leads to the file, whose reader expects its bytes to stay.
+// Changes bytes of one sector of the file by one call. Only where no other name leads to the file, whose reader expects
+// its bytes to stay.
 bool write_in_place(const std::filesystem::path& path, std::span<const std::byte> bytes, uint64_t offset) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
   if (descriptor < 0) return false;  // a file that may not be written may still be replaced
@@ -126,11 +137,14 @@ bool write_in_place(const std::filesystem::path& path, std::span<const std::byte
   int error = n < 0 ? errno : n == static_cast<ssize_t>(bytes.size()) ? 0 : EIO;
   if (error == 0 && ::fsync(descriptor) != 0) error = errno;
   ::close(descriptor);
-  if (error != 0) throw Error(Errc::io, fmt::format("{}: cannot be changed: {}", path.string(), std::generic_category().message(error)));
+  if (error != 0)
+    throw Error(Errc::io,
+                fmt::format("{}: cannot be changed: {}", path.string(), std::generic_category().message(error)));
   return true;
 }
 
-// The file with another head, as a new one that shares the tensors' blocks with it. False where the file system cannot do that.
+// The file with another head, as a new one that shares the tensors' blocks with it. False where the file system cannot
+// do that.
 bool write_as_clone(const std::filesystem::path& path, std::span<const std::byte> head) {
   base::OutputFile file(path, 0);
   if (!file.clone(path)) return false;
@@ -164,7 +178,8 @@ Edit parse_rename(std::string_view text) {
 
 EditResult edit_file(const std::string& path, const EditOptions& options) {
   const gguf::File file = gguf::File::open(path);
-  if (file.n_shards() > 1) refuse(fmt::format("{}: is one of {} files; merge them first (assay merge)", path, file.n_shards()));
+  if (file.n_shards() > 1)
+    refuse(fmt::format("{}: is one of {} files; merge them first (assay merge)", path, file.n_shards()));
   if (!options.out.empty()) base::require_other_file(path, options.out);
   const Head before(file);
   Head head = before;
@@ -181,11 +196,13 @@ EditResult edit_file(const std::string& path, const EditOptions& options) {
   if (options.out.empty()) {
     out = std::filesystem::canonical(path);
     std::span<const std::byte> old_head;
-    if (!file.tensors().empty()) old_head = {file.tensors()[0].view.data.data() - file.tensors()[0].file_offset, file.tensors()[0].file_offset};
+    if (!file.tensors().empty())
+      old_head = {file.tensors()[0].view.data.data() - file.tensors()[0].file_offset, file.tensors()[0].file_offset};
     const auto changed = difference(file, head, layout, old_head);
     if (changed && changed->begin == changed->end) return result;
     if (changed && changed->begin / kSectorBytes == (changed->end - 1) / kSectorBytes &&
-        write_in_place(out, std::span(layout.head).subspan(changed->begin, changed->end - changed->begin), changed->begin)) {
+        write_in_place(out, std::span(layout.head).subspan(changed->begin, changed->end - changed->begin),
+                       changed->begin)) {
       result.bytes_written = static_cast<int64_t>(changed->end - changed->begin);
       return result;
     }

@@ -45,12 +45,14 @@ class EditTest : public ::testing::Test {
     test::TinyLlamaWriter model(spec);
     test::GgufWriter& file = model.file();
     std::vector<int32_t> kinds;
-    for (const TokenKind kind : facts.kinds) kinds.push_back(kind == TokenKind::control ? 3 : kind == TokenKind::user_defined ? 4 : 1);
+    for (const TokenKind kind : facts.kinds)
+      kinds.push_back(kind == TokenKind::control ? 3 : kind == TokenKind::user_defined ? 4 : 1);
     file.set("general.name", "tiny").set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "gpt-2");
     std::vector<std::string> tokens;
     facts.tokens.for_each([&](size_t, std::string_view token) { tokens.emplace_back(token); });
     file.set("tokenizer.ggml.tokens", tokens);
-    file.set("tokenizer.ggml.token_type", kinds).set("tokenizer.ggml.merges", std::vector<std::string>(facts.merges.begin(), facts.merges.end()));
+    file.set("tokenizer.ggml.token_type", kinds)
+        .set("tokenizer.ggml.merges", std::vector<std::string>(facts.merges.begin(), facts.merges.end()));
     file.set("tokenizer.ggml.eos_token_id", uint32_t{2}).set("tokenizer.ggml.add_bos_token", false);
     file.write(in());
     old_ = content(in());
@@ -93,8 +95,11 @@ class EditTest : public ::testing::Test {
 };
 
 TEST_F(EditTest, SeveralChangesAtOnce) {
-  const EditResult result = edit({parse_set("general.name=other: name"), parse_set("general.author=str:me"), parse_set("x.list=i32:[1,2]"),
-                                  {Edit::Kind::remove, "tokenizer.ggml.add_bos_token"}, parse_set("tokenizer.ggml.eos_token_id=1")});
+  const EditResult result = edit({parse_set("general.name=other: name"),
+                                  parse_set("general.author=str:me"),
+                                  parse_set("x.list=i32:[1,2]"),
+                                  {Edit::Kind::remove, "tokenizer.ggml.add_bos_token"},
+                                  parse_set("tokenizer.ggml.eos_token_id=1")});
   EXPECT_THAT(result.findings, IsEmpty());
   EXPECT_FALSE(result.cancelled);
   std::map<std::string, std::pair<std::string, std::string>> changes;
@@ -238,7 +243,8 @@ TEST_F(EditTest, OutIsNotIn) {
 }
 
 TEST_F(EditTest, EachCallThatFailsLeavesTheOldFile) {
-  for (const char* change : {"general.description=str:long enough to move all that follows", "tokenizer.ggml.eos_token_id=1"}) {
+  for (const char* change :
+       {"general.description=str:long enough to move all that follows", "tokenizer.ggml.eos_token_id=1"}) {
     test::fail_call(-1);
     edit({parse_set(change)}, true);
     const std::string wanted = content(in());

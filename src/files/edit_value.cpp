@@ -21,8 +21,9 @@ namespace {
 using gguf::Value;
 using gguf::ValueType;
 
-constexpr ValueType kScalars[] = {ValueType::u8,  ValueType::i8,  ValueType::u16, ValueType::i16, ValueType::u32,     ValueType::i32,
-                                  ValueType::u64, ValueType::i64, ValueType::f32, ValueType::f64, ValueType::boolean, ValueType::string};
+constexpr ValueType kScalars[] = {ValueType::u8,  ValueType::i8,  ValueType::u16,     ValueType::i16,
+                                  ValueType::u32, ValueType::i32, ValueType::u64,     ValueType::i64,
+                                  ValueType::f32, ValueType::f64, ValueType::boolean, ValueType::string};
 
 std::string_view typed_name(ValueType type) { return type == ValueType::string ? "str" : gguf::name(type); }
 
@@ -84,7 +85,9 @@ Value strings(std::string_view key, std::string_view text) {
     good = item.is_string();
     if (good) items.emplace_back(item.as_string());
   }
-  if (!good) throw Error(Errc::bad_request, fmt::format("{}: {} is no array of strings; [\"a\", \"b\"] is one", base::shown(key), base::shown(text)));
+  if (!good)
+    throw Error(Errc::bad_request, fmt::format("{}: {} is no array of strings; [\"a\", \"b\"] is one", base::shown(key),
+                                               base::shown(text)));
   return Value::of(std::span<const std::string>(items));
 }
 
@@ -92,7 +95,8 @@ Value array(std::string_view key, ValueType type, std::string_view text) {
   if (type == ValueType::string) return strings(key, text);
   text = trimmed(text);
   if (!text.starts_with('[') || !text.ends_with(']'))
-    throw Error(Errc::bad_request, fmt::format("{}: {} is no array; [1, 2] is one", base::shown(key), base::shown(text)));
+    throw Error(Errc::bad_request,
+                fmt::format("{}: {} is no array; [1, 2] is one", base::shown(key), base::shown(text)));
   text = trimmed(text.substr(1, text.size() - 2));
   Value value{ValueType::array, type, 0, {}};
   while (!text.empty()) {
@@ -137,7 +141,8 @@ std::string shown_value(const Value& value) {
     while (end > 0 && (static_cast<unsigned char>(json[end]) & 0xc0) == 0x80) --end;  // not within a character
     json = json.substr(0, end) + "...";
   }
-  if (value.type == ValueType::array) return fmt::format("array of {} {} {}", value.count, gguf::name(value.element_type), json);
+  if (value.type == ValueType::array)
+    return fmt::format("array of {} {} {}", value.count, gguf::name(value.element_type), json);
   return fmt::format("{} {}", gguf::name(value.type), json);
 }
 

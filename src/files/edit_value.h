@@ -11,8 +11,8 @@ namespace assay::files {
 
 std::optional<gguf::ValueType> parse_type(std::string_view text);  // "u32", "str", ..; no arrays
 
-// The text as a value of this type, or, where it begins with '[' and the type is no string, as an array of it; is_array: it must be one (an array of
-// strings is asked for so). Error(bad_request) that names `key`.
+// The text as a value of this type, or, where it begins with '[' and the type is no string, as an array of it;
+// is_array: it must be one (an array of strings is asked for so). Error(bad_request) that names `key`.
 gguf::Value parse_value(std::string_view key, gguf::ValueType type, bool is_array, std::string_view text);
 
 // "u32 7", "array of 3 i32 [1, 2, 3]": long ones shortened.

@@ -37,7 +37,8 @@ TEST(EditValue, EveryType) {
   EXPECT_EQ(parse_value("k", ValueType::i32, false, " [1, -2,3 ]"), Value::of(std::vector<int32_t>{1, -2, 3}));
   EXPECT_EQ(parse_value("k", ValueType::f32, true, "[]"), Value::of(std::vector<float>{}));
   const std::vector<std::string> texts = {"a,b", "\"", "\xc3\xa9"};
-  EXPECT_EQ(parse_value("k", ValueType::string, true, "[\"a,b\", \"\\\"\", \"\\u00e9\"]"), Value::of(std::span<const std::string>(texts)));
+  EXPECT_EQ(parse_value("k", ValueType::string, true, "[\"a,b\", \"\\\"\", \"\\u00e9\"]"),
+            Value::of(std::span<const std::string>(texts)));
 }
 
 TEST(EditValue, NothingIsGuessed) {

@@ -20,14 +20,16 @@
 namespace assay {
 namespace {
 
-// Sums are rounded to what a file holds after so many chunks, always, so that work which was interrupted ends with the same bytes.
+// Sums are rounded to what a file holds after so many chunks, always, so that work which was interrupted ends with the
+// same bytes.
 constexpr int64_t kChunksBetweenSaves = 10;
 
 bool is_collected(std::string_view weight, bool process_output) {
   return weight.starts_with("blk.") || (process_output && weight == "output.weight");
 }
 
-// What matrices are multiplied with: its squares, summed over rows in their order, in double; of experts row by row of the matrix that each is.
+// What matrices are multiplied with: its squares, summed over rows in their order, in double; of experts row by row of
+// the matrix that each is.
 struct Input {
   std::vector<std::string> weights;
   std::vector<double> sums;
@@ -36,7 +38,8 @@ struct Input {
 
   Input() = default;
   Input(int64_t n_experts, int64_t n_columns, bool one_count)
-      : sums(static_cast<size_t>(n_experts * n_columns)), n_rows(static_cast<size_t>(n_experts)), has_one_count(one_count) {}
+      : sums(static_cast<size_t>(n_experts * n_columns)), n_rows(static_cast<size_t>(n_experts)),
+        has_one_count(one_count) {}
   size_t n_counts() const noexcept { return has_one_count ? 1 : n_rows.size(); }
   void add_weight(const std::string& name) {
     if (std::ranges::find(weights, name) == weights.end()) weights.push_back(name);  // two products may share a matrix
@@ -48,9 +51,11 @@ struct Input {
   }
 };
 
-// The input of products that take a matrix of several by token or by head: the value and what chooses (kNone: rank i goes to matrix i).
+// The input of products that take a matrix of several by token or by head: the value and what chooses (kNone: rank i
+// goes to matrix i).
 struct ExpertInput {
-  ops::ValueId x = ops::kNone, routes = ops::kNone, first_output = ops::kNone;  // the sums are made when that output is there: x and routes are, then
+  ops::ValueId x = ops::kNone, routes = ops::kNone,
+               first_output = ops::kNone;  // the sums are made when that output is there: x and routes are, then
   int64_t n_used = 0;
   Input input;
 };
@@ -59,12 +64,15 @@ class Collector final : public ops::OpObserver {
  public:
   Collector(const ops::Plan& plan, bool process_output) {
     for (const ops::Op& op : plan.ops) {
-      const auto weight = [&](ops::WeightId id) -> const std::string& { return plan.weights[static_cast<size_t>(id)].name; };
+      const auto weight = [&](ops::WeightId id) -> const std::string& {
+        return plan.weights[static_cast<size_t>(id)].name;
+      };
       if (const auto* linear = op.as<ops::Linear>(); linear && is_collected(weight(linear->w), process_output)) {
         const auto [it, is_new] = inputs_.try_emplace(linear->x);
         if (is_new) it->second = Input(1, plan.values[static_cast<size_t>(linear->x)].width, true);
         it->second.add_weight(weight(linear->w));
-      } else if (const auto* experts = op.as<ops::ExpertLinear>(); experts && is_collected(weight(experts->w), process_output)) {
+      } else if (const auto* experts = op.as<ops::ExpertLinear>();
+                 experts && is_collected(weight(experts->w), process_output)) {
         add_experts(*experts, weight(experts->w));
       }
     }
@@ -79,7 +87,9 @@ class Collector final : public ops::OpObserver {
 
   void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
     const ops::ValueId output = ops::values_of(op).output;
-    const auto row_of = [&](int64_t row) { return values.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width)); };
+    const auto row_of = [&](int64_t row) {
+      return values.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width));
+    };
     if (const auto it = inputs_.find(output); it != inputs_.end()) {
       for (int64_t row = 0; row < n_rows; ++row) it->second.add(0, row_of(row));
     }
@@ -104,9 +114,12 @@ class Collector final : public ops::OpObserver {
   std::vector<ImatrixEntry> take() {
     std::vector<ImatrixEntry> entries;
     each_input([&](Input& input) {
-      const std::vector<float> sums(input.sums.begin(), input.sums.end()), counts(input.n_rows.begin(), input.n_rows.begin() + static_cast<int64_t>(input.n_counts()));
+      const std::vector<float> sums(input.sums.begin(), input.sums.end()),
+          counts(input.n_rows.begin(), input.n_rows.begin() + static_cast<int64_t>(input.n_counts()));
       for (size_t i = 0; i < sums.size(); ++i) {
-        if (!std::isfinite(sums[i])) throw Error(Errc::bad_file, fmt::format("{}: column {} of its input is no finite number", input.weights.front(), i));
+        if (!std::isfinite(sums[i]))
+          throw Error(Errc::bad_file,
+                      fmt::format("{}: column {} of its input is no finite number", input.weights.front(), i));
       }
       for (const std::string& weight : input.weights) entries.push_back({weight, sums, counts});
       std::ranges::fill(input.sums, 0.0);
@@ -122,7 +135,8 @@ class Collector final : public ops::OpObserver {
       return e.x == op.x && e.routes == op.routes && static_cast<int64_t>(e.input.n_rows.size()) == op.n_experts;
     });
     if (it == expert_inputs_.end()) {
-      it = expert_inputs_.insert(it, {op.x, op.routes, op.y, op.n_used, Input(op.n_experts, op.d_in, op.routes == ops::kNone)});
+      it = expert_inputs_.insert(
+          it, {op.x, op.routes, op.y, op.n_used, Input(op.n_experts, op.d_in, op.routes == ops::kNone)});
       kept_[op.x];
       if (op.routes != ops::kNone) kept_[op.routes];
     }
@@ -135,7 +149,8 @@ class Collector final : public ops::OpObserver {
     const size_t width = x.size() / static_cast<size_t>(n_rows);  // d_in: the same for every rank; else of each its own
     for (size_t row = 0; row < static_cast<size_t>(n_rows); ++row) {
       for (size_t rank = 0; rank < n_used; ++rank) {
-        const size_t expert = e.routes == ops::kNone ? rank : static_cast<size_t>(kept_.at(e.routes)[row * 2 * n_used + n_used + rank]);
+        const size_t expert =
+            e.routes == ops::kNone ? rank : static_cast<size_t>(kept_.at(e.routes)[row * 2 * n_used + n_used + rank]);
         e.input.add(expert, x.subspan(row * width + (width == d_in ? 0 : rank * d_in), d_in));
       }
     }
@@ -162,28 +177,37 @@ struct Likelihood {
   double nll = 0;
   int64_t n = 0;
 
-  double perplexity() const { return n == 0 ? std::numeric_limits<double>::quiet_NaN() : std::exp(nll / static_cast<double>(n)); }
+  double perplexity() const {
+    return n == 0 ? std::numeric_limits<double>::quiet_NaN() : std::exp(nll / static_cast<double>(n));
+  }
 };
 
 void check(const Context& context, std::span<const TokenId> ids, const ImatrixOptions& options) {
-  if (options.n_chunk < 4) throw Error(Errc::bad_request, fmt::format("chunks of {} tokens: at least 4 are needed", options.n_chunk));
+  if (options.n_chunk < 4)
+    throw Error(Errc::bad_request, fmt::format("chunks of {} tokens: at least 4 are needed", options.n_chunk));
   if (options.n_chunk > context.n_ctx())
-    throw Error(Errc::bad_request, fmt::format("chunks of {} tokens: the context has {} positions", options.n_chunk, context.n_ctx()));
+    throw Error(Errc::bad_request,
+                fmt::format("chunks of {} tokens: the context has {} positions", options.n_chunk, context.n_ctx()));
   const auto n_ids = static_cast<int64_t>(ids.size());
   if (n_ids < 2 * options.n_chunk)
-    throw Error(Errc::bad_request, fmt::format("the text has {} tokens; two chunks of {} are needed at least", n_ids, options.n_chunk));
-  if (options.n_chunks_max < 0) throw Error(Errc::bad_request, fmt::format("{} chunks: at least 0 are needed", options.n_chunks_max));
+    throw Error(Errc::bad_request,
+                fmt::format("the text has {} tokens; two chunks of {} are needed at least", n_ids, options.n_chunk));
+  if (options.n_chunks_max < 0)
+    throw Error(Errc::bad_request, fmt::format("{} chunks: at least 0 are needed", options.n_chunks_max));
 }
 
 void check_resumed(const Imatrix& resumed, std::span<const ImatrixEntry> wanted, int64_t n_chunk) {
   if (resumed.chunk_size != n_chunk)
-    throw Error(Errc::bad_request, fmt::format("the matrix to go on with has chunks of {} tokens; {} are asked for", resumed.chunk_size, n_chunk));
+    throw Error(Errc::bad_request, fmt::format("the matrix to go on with has chunks of {} tokens; {} are asked for",
+                                               resumed.chunk_size, n_chunk));
   for (size_t i = 0; i < std::max(wanted.size(), resumed.entries.size()); ++i) {
     const bool same = i < wanted.size() && i < resumed.entries.size() && wanted[i].name == resumed.entries[i].name &&
-                      wanted[i].sums.size() == resumed.entries[i].sums.size() && wanted[i].counts.size() == resumed.entries[i].counts.size();
+                      wanted[i].sums.size() == resumed.entries[i].sums.size() &&
+                      wanted[i].counts.size() == resumed.entries[i].counts.size();
     if (same) continue;
-    throw Error(Errc::bad_request, fmt::format("the matrix to go on with is of another model: {} is not what this one has",
-                                               i < resumed.entries.size() ? resumed.entries[i].name : wanted[i].name));
+    throw Error(Errc::bad_request,
+                fmt::format("the matrix to go on with is of another model: {} is not what this one has",
+                            i < resumed.entries.size() ? resumed.entries[i].name : wanted[i].name));
   }
 }
 

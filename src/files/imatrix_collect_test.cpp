@@ -71,7 +71,9 @@ TEST_F(CollectTest, SumsTheSquaresOfTheInput) {
   EXPECT_EQ(found.imatrix.n_chunks, kChunks);
   EXPECT_EQ(found.imatrix.chunk_size, kChunk);
   const gguf::File file = gguf::File::open(folder_ / "tiny.gguf");
-  const auto floats = [&](std::string_view name) { return reinterpret_cast<const float*>(file.find(name)->view.data.data()); };
+  const auto floats = [&](std::string_view name) {
+    return reinterpret_cast<const float*>(file.find(name)->view.data.data());
+  };
   const float *embeddings = floats("token_embd.weight"), *norm = floats("blk.0.attn_norm.weight");
   std::vector<double> expected(spec_.d_model);
   for (int64_t t = 0; t < kChunk * kChunks; ++t) {
@@ -150,7 +152,8 @@ TEST_F(CollectTest, TellsThePerplexityAlongside) {
   EXPECT_NEAR(found.perplexity, perplexity(context, nullptr, ids_, asked).perplexity, 1e-9 * found.perplexity);
 }
 
-// Of models with experts: every token goes to so many of them with the row that the router reads, so their sums and counts add up to the router's.
+// Of models with experts: every token goes to so many of them with the row that the router reads, so their sums and
+// counts add up to the router's.
 TEST(CollectExperts, RowsAndCountsAddUpToTheRouters) {
   for (const char* name : {"qwen3moe", "mixtral", "gptoss", "llama4", "deepseek2-lite"}) {
     const std::string path = test::shared(std::string("goldens/arch/") + name + ".gguf").string();
@@ -183,10 +186,12 @@ TEST(CollectExperts, RowsAndCountsAddUpToTheRouters) {
       EXPECT_EQ(n_used, std::round(n_used)) << name << " " << e.name;
       EXPECT_GT(e.counts.size(), 1u);
       ++n_checked;
-      if (e.name.ends_with("down_exps.weight") || std::string(name) == "llama4") continue;  // these multiply something else
+      if (e.name.ends_with("down_exps.weight") || std::string(name) == "llama4")
+        continue;  // these multiply something else
       for (int64_t column = 0; column < e.n_columns(); ++column) {
         double sum = 0;
-        for (size_t expert = 0; expert < e.counts.size(); ++expert) sum += e.sums[expert * static_cast<size_t>(e.n_columns()) + static_cast<size_t>(column)];
+        for (size_t expert = 0; expert < e.counts.size(); ++expert)
+          sum += e.sums[expert * static_cast<size_t>(e.n_columns()) + static_cast<size_t>(column)];
         const double expected = double{n_used} * router->sums[static_cast<size_t>(column)];
         ASSERT_NEAR(sum, expected, 1e-4 * expected + 1e-9) << name << " " << e.name << " column " << column;
       }

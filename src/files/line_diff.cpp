@@ -21,7 +21,8 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-std::vector<std::string> line_diff(const std::vector<std::string_view>& a, const std::vector<std::string_view>& b, size_t n_max) {
+std::vector<std::string> line_diff(const std::vector<std::string_view>& a, const std::vector<std::string_view>& b,
+                                   size_t n_max) {
   size_t begin = 0, end_a = a.size(), end_b = b.size();
   while (begin < end_a && begin < end_b && a[begin] == b[begin]) ++begin;
   while (end_a > begin && end_b > begin && a[end_a - 1] == b[end_b - 1]) --end_a, --end_b;
@@ -32,8 +33,9 @@ std::vector<std::string> line_diff(const std::vector<std::string_view>& a, const
     common.assign((n + 1) * (m + 1), 0);
     for (size_t i = n; i-- > 0;) {
       for (size_t j = m; j-- > 0;) {
-        common[i * (m + 1) + j] = a[begin + i] == b[begin + j] ? common[(i + 1) * (m + 1) + j + 1] + 1
-                                                               : std::max(common[(i + 1) * (m + 1) + j], common[i * (m + 1) + j + 1]);
+        common[i * (m + 1) + j] = a[begin + i] == b[begin + j]
+                                      ? common[(i + 1) * (m + 1) + j + 1] + 1
+                                      : std::max(common[(i + 1) * (m + 1) + j], common[i * (m + 1) + j + 1]);
       }
     }
   }
@@ -47,7 +49,8 @@ std::vector<std::string> line_diff(const std::vector<std::string_view>& a, const
       out.emplace_back("...");
       break;
     }
-    const bool removes = j == m || (i < n && (common.empty() || common[(i + 1) * (m + 1) + j] >= common[i * (m + 1) + j + 1]));
+    const bool removes =
+        j == m || (i < n && (common.empty() || common[(i + 1) * (m + 1) + j] >= common[i * (m + 1) + j + 1]));
     if (removes) {
       out.emplace_back("-").append(a[begin + i++]);
     } else {

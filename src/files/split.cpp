@@ -16,7 +16,8 @@ namespace {
 SplitResult describe(const std::vector<gguf::Head>& heads, const std::vector<std::filesystem::path>& paths) {
   SplitResult result;
   for (size_t i = 0; i < heads.size(); ++i) {
-    result.files.push_back({paths[i].string(), static_cast<int64_t>(heads[i].tensors().size()), static_cast<int64_t>(gguf::lay_out(heads[i]).file_bytes)});
+    result.files.push_back({paths[i].string(), static_cast<int64_t>(heads[i].tensors().size()),
+                            static_cast<int64_t>(gguf::lay_out(heads[i]).file_bytes)});
   }
   return result;
 }
@@ -46,7 +47,8 @@ SplitResult split_file(const std::string& path, const std::string& prefix, const
 
 SplitResult merge_files(const std::string& first, const std::string& out, const FileProgress& watch) {
   const gguf::File file = gguf::File::open(first);
-  if (file.n_shards() == 1 && !file.metadata().has("split.count")) throw Error(Errc::bad_request, fmt::format("{}: is no split file; there is nothing to merge", first));
+  if (file.n_shards() == 1 && !file.metadata().has("split.count"))
+    throw Error(Errc::bad_request, fmt::format("{}: is no split file; there is nothing to merge", first));
   require_others(file, {out});
   const gguf::Head head(file);
   SplitResult result = describe({head}, {out});

@@ -28,7 +28,8 @@ class SplitFileTest : public ::testing::Test {
   void write(uint32_t alignment = 32) const {
     test::GgufWriter file(3, alignment);
     file.set("general.architecture", "llama").set("general.name", "x");
-    for (int i = 0; i < 7; ++i) file.tensor(fmt::format("t{}", i), {10 + i}, std::vector<float>(static_cast<size_t>(10 + i), 1.5f));
+    for (int i = 0; i < 7; ++i)
+      file.tensor(fmt::format("t{}", i), {10 + i}, std::vector<float>(static_cast<size_t>(10 + i), 1.5f));
     file.write(in());
   }
   std::string refusal(const std::function<void()>& work) const {
@@ -72,7 +73,8 @@ uint64_t digest(const std::string& bytes) {
   return h;
 }
 
-// The parts that llama-gguf-split of llama.cpp 0.5.0 makes of two goldens (--split --split-max-tensors 10, --split-max-size 1M), byte for byte.
+// The parts that llama-gguf-split of llama.cpp 0.5.0 makes of two goldens (--split --split-max-tensors 10,
+// --split-max-size 1M), byte for byte.
 TEST_F(SplitFileTest, PartsAreThoseOfLlamaGgufSplit) {
   const struct {
     const char* file;
@@ -87,7 +89,8 @@ TEST_F(SplitFileTest, PartsAreThoseOfLlamaGgufSplit) {
     const fs::path golden = test::data(fmt::format("goldens/tiny/{}.gguf", c.file));
     const SplitResult result = split_file(golden.string(), prefix(), c.options);
     ASSERT_EQ(result.files.size(), c.parts.size()) << c.file;
-    for (size_t i = 0; i < c.parts.size(); ++i) EXPECT_EQ(digest(content(result.files[i].path)), c.parts[i]) << result.files[i].path;
+    for (size_t i = 0; i < c.parts.size(); ++i)
+      EXPECT_EQ(digest(content(result.files[i].path)), c.parts[i]) << result.files[i].path;
     merge_files(result.files.front().path, out());
     EXPECT_EQ(content(out()), content(golden)) << c.file;
   }
@@ -109,13 +112,16 @@ TEST_F(SplitFileTest, Refusals) {
   write();
   EXPECT_THAT(refusal([&] { merge_files(in().string(), out()); }), HasSubstr("is no split file"));
   EXPECT_THAT(refusal([&] { split_file(in().string(), prefix(), {}); }), HasSubstr("needs the most bytes"));
-  EXPECT_THAT(refusal([&] { split_file(in().string(), prefix(), {.bytes_max = 1, .n_tensors_max = 1}); }), HasSubstr("needs the most bytes"));
+  EXPECT_THAT(refusal([&] { split_file(in().string(), prefix(), {.bytes_max = 1, .n_tensors_max = 1}); }),
+              HasSubstr("needs the most bytes"));
   split_file(in().string(), prefix(), {.n_tensors_max = 3});
   EXPECT_THAT(refusal([&] { merge_files(first(), first()); }), HasSubstr("another name is needed"));
-  EXPECT_THAT(refusal([&] { split_file(first(), prefix(), {.n_tensors_max = 3}); }), HasSubstr("another name is needed"));
+  EXPECT_THAT(refusal([&] { split_file(first(), prefix(), {.n_tensors_max = 3}); }),
+              HasSubstr("another name is needed"));
   const std::string before = content(in());
   fs::create_hard_link(in(), folder_ / "p-00002-of-00003.gguf");
-  EXPECT_THAT(refusal([&] { split_file(in().string(), (folder_ / "p").string(), {.n_tensors_max = 3}); }), HasSubstr("another name is needed"));
+  EXPECT_THAT(refusal([&] { split_file(in().string(), (folder_ / "p").string(), {.n_tensors_max = 3}); }),
+              HasSubstr("another name is needed"));
   EXPECT_EQ(content(in()), before);
 }
 

@@ -18,9 +18,9 @@
 
 #include "assay/error.h"
 #include "gguf/file.h"
+#include "programs/patience.h"
 #include "support/gguf_walk.h"
 #include "support/gguf_writer.h"
-#include "programs/patience.h"
 #include "support/temp_folder.h"
 
 namespace assay::gguf {

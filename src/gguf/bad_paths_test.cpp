@@ -12,8 +12,8 @@
 
 #include "assay/error.h"
 #include "gguf/file.h"
-#include "support/gguf_writer.h"
 #include "programs/patience.h"
+#include "support/gguf_writer.h"
 #include "support/temp_folder.h"
 
 namespace assay::gguf {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "gguf/file.h"
-#include "support/gguf_writer.h"
 #include "programs/patience.h"
+#include "support/gguf_writer.h"
 #include "support/shared_data.h"
 
 namespace assay::gguf {

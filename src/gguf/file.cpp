@@ -41,7 +41,8 @@ bool is_shard_name(std::string_view source) {  // ...-00001-of-00002.gguf
   constexpr std::string_view kEnd = ".gguf";
   constexpr size_t kDigits = 5;
   const auto ends_in_number = [&](size_t end) {
-    return end >= kDigits && source.substr(end - kDigits, kDigits).find_first_not_of("0123456789") == std::string_view::npos;
+    return end >= kDigits &&
+           source.substr(end - kDigits, kDigits).find_first_not_of("0123456789") == std::string_view::npos;
   };
   if (!source.ends_with(kEnd)) return false;
   const size_t count_end = source.size() - kEnd.size();
@@ -57,7 +58,8 @@ std::optional<Split> read_split(const Metadata& metadata, const std::string& sou
   const auto n_tensors = metadata.find_unsigned("split.tensors.count");
   if (!count && !number && !n_tensors) return std::nullopt;
   if (!count || !number) fail(source, "has metadata 'split.count' or 'split.no' without the other; both are needed");
-  if (*count == 0 && *number == 0 && !is_shard_name(source)) return std::nullopt;  // llama-gguf-split leaves this in a file it has merged
+  if (*count == 0 && *number == 0 && !is_shard_name(source))
+    return std::nullopt;  // llama-gguf-split leaves this in a file it has merged
   if (*count == 0 || *count > kShardsMax)
     fail(source, fmt::format("metadata 'split.count' is {}; 1 to {} are possible", *count, kShardsMax));
   if (*number >= *count) fail(source, fmt::format("metadata 'split.no' is {} of {} shards", *number, *count));
@@ -181,7 +183,8 @@ void File::drop(std::span<const std::byte> part) const noexcept {
   const std::less_equal<const std::byte*> not_after;  // a total order, also between maps
   for (const base::MappedFile& map : state_->maps) {
     const auto bytes = map.bytes();
-    if (not_after(bytes.data(), part.data()) && not_after(part.data() + part.size(), bytes.data() + bytes.size())) map.drop(part);
+    if (not_after(bytes.data(), part.data()) && not_after(part.data() + part.size(), bytes.data() + bytes.size()))
+      map.drop(part);
   }
 }
 

@@ -56,13 +56,14 @@ class File {
   uint64_t file_bytes() const noexcept;  // of all shards
   int n_shards() const noexcept;
   std::vector<std::filesystem::path> paths() const;  // of the shards; none for bytes in memory
-  const Metadata& metadata() const noexcept;  // of the first shard; the others describe only themselves
+  const Metadata& metadata() const noexcept;         // of the first shard; the others describe only themselves
   std::span<const Tensor> tensors() const noexcept;
   const Tensor* find(std::string_view name) const noexcept;
   // Error(io) if a file has been cut since it was opened, so that its map must not be touched. Cheap: one system call a
   // shard.
   void check_sizes() const;
-  // A reader who goes through a file once gives back the memory of what it has read (bytes of one tensor, or a part of them).
+  // A reader who goes through a file once gives back the memory of what it has read (bytes of one tensor, or a part of
+  // them).
   void drop(std::span<const std::byte> part) const noexcept;
 
  private:

@@ -25,7 +25,9 @@ void append(std::vector<std::byte>& out, T number) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-void append_bytes(std::vector<std::byte>& out, std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
+void append_bytes(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
 
 void append_string(std::vector<std::byte>& out, std::string_view text) {
   append(out, uint64_t{text.size()});
@@ -46,7 +48,8 @@ template <class Text>
 Value strings(std::span<const Text> texts) {
   Value value{ValueType::array, ValueType::string, texts.size(), {}};
   for (const Text& text : texts) {
-    if (text.size() > kStringBytesMax) refuse(fmt::format("a string of {} bytes cannot be written; the limit is {}", text.size(), kStringBytesMax));
+    if (text.size() > kStringBytesMax)
+      refuse(fmt::format("a string of {} bytes cannot be written; the limit is {}", text.size(), kStringBytesMax));
     append_string(value.bytes, text);
   }
   return value;
@@ -60,21 +63,24 @@ uint64_t data_bytes(std::string_view name, tensor::DType dtype, const tensor::Sh
   for (int i = 0; i < shape.rank; ++i) {
     const int64_t dim = shape.dims[static_cast<size_t>(i)];
     if (dim < 1 || static_cast<uint64_t>(dim) > kDimensionMax)
-      refuse(fmt::format("tensor {} has a dimension of {}; 1 to {} are possible", base::shown(name), dim, kDimensionMax));
+      refuse(
+          fmt::format("tensor {} has a dimension of {}; 1 to {} are possible", base::shown(name), dim, kDimensionMax));
     const int64_t units = i + 1 == shape.rank ? dim / type.block_elements : dim;
     if (bytes) bytes = base::checked_mul(*bytes, static_cast<uint64_t>(units));
   }
   if (shape.cols() % type.block_elements != 0) {
-    refuse(fmt::format("tensor {} has rows of {} elements; {} needs a multiple of {}", base::shown(name), shape.cols(), type.name,
-                       type.block_elements));
+    refuse(fmt::format("tensor {} has rows of {} elements; {} needs a multiple of {}", base::shown(name), shape.cols(),
+                       type.name, type.block_elements));
   }
-  if (!bytes || *bytes > static_cast<uint64_t>(INT64_MAX)) refuse(fmt::format("tensor {} is beyond 2^63 bytes", base::shown(name)));
+  if (!bytes || *bytes > static_cast<uint64_t>(INT64_MAX))
+    refuse(fmt::format("tensor {} is beyond 2^63 bytes", base::shown(name)));
   return *bytes;
 }
 
 void check_name(std::string_view name) {
   if (name.empty() || name.size() > kTensorNameBytesMax)
-    refuse(fmt::format("a tensor's name {} has {} bytes; 1 to {} are possible", base::shown(name), name.size(), kTensorNameBytesMax));
+    refuse(fmt::format("a tensor's name {} has {} bytes; 1 to {} are possible", base::shown(name), name.size(),
+                       kTensorNameBytesMax));
 }
 
 uint64_t padded(uint64_t n, uint64_t alignment) {
@@ -112,20 +118,25 @@ Head::Head(const File& file) {
 
 Head& Head::set(std::string_view key, Value value) {
   if (key.empty() || key.size() > kKeyBytesMax)
-    refuse(fmt::format("a metadata key {} has {} bytes; 1 to {} are possible", base::shown(key), key.size(), kKeyBytesMax));
+    refuse(fmt::format("a metadata key {} has {} bytes; 1 to {} are possible", base::shown(key), key.size(),
+                       kKeyBytesMax));
   if (value.type == ValueType::string && value.bytes.size() > kStringBytesMax)
-    refuse(fmt::format("metadata {} has {} bytes; the limit of a string is {}", base::shown(key), value.bytes.size(), kStringBytesMax));
+    refuse(fmt::format("metadata {} has {} bytes; the limit of a string is {}", base::shown(key), value.bytes.size(),
+                       kStringBytesMax));
   const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) { return entry.first == key; });
   if (it != entries_.end()) {
     it->second = std::move(value);
     return *this;
   }
-  if (entries_.size() == kEntriesMax) refuse(fmt::format("metadata {} would be more than {} entries, which is the limit", base::shown(key), kEntriesMax));
+  if (entries_.size() == kEntriesMax)
+    refuse(fmt::format("metadata {} would be more than {} entries, which is the limit", base::shown(key), kEntriesMax));
   entries_.emplace_back(std::string(key), std::move(value));
   return *this;
 }
 
-bool Head::remove(std::string_view key) { return std::erase_if(entries_, [&](const auto& entry) { return entry.first == key; }) != 0; }
+bool Head::remove(std::string_view key) {
+  return std::erase_if(entries_, [&](const auto& entry) { return entry.first == key; }) != 0;
+}
 
 const Value* Head::find(std::string_view key) const {
   const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) { return entry.first == key; });
@@ -134,9 +145,11 @@ const Value* Head::find(std::string_view key) const {
 
 Head& Head::declare(std::string_view name, tensor::DType dtype, const tensor::Shape& shape) {
   check_name(name);
-  if (tensors_.size() == kTensorsMax) refuse(fmt::format("tensor {} would be more than {} tensors, which is the limit", base::shown(name), kTensorsMax));
+  if (tensors_.size() == kTensorsMax)
+    refuse(fmt::format("tensor {} would be more than {} tensors, which is the limit", base::shown(name), kTensorsMax));
   const uint64_t bytes = data_bytes(name, dtype, shape);
-  if (!tensor_by_name_.emplace(std::string(name), tensors_.size()).second) refuse(fmt::format("tensor {} is there twice", base::shown(name)));
+  if (!tensor_by_name_.emplace(std::string(name), tensors_.size()).second)
+    refuse(fmt::format("tensor {} is there twice", base::shown(name)));
   tensors_.push_back({std::string(name), dtype, shape, bytes});
   return *this;
 }
@@ -160,11 +173,13 @@ void Head::clear_tensors() {
 uint64_t Head::alignment() const {
   const Value* value = find(kAlignmentKey);
   if (!value) return kAlignmentDefault;
-  if (value->type != ValueType::u32) refuse(fmt::format("metadata '{}' is {}; u32 is needed", kAlignmentKey, name(value->type)));
+  if (value->type != ValueType::u32)
+    refuse(fmt::format("metadata '{}' is {}; u32 is needed", kAlignmentKey, name(value->type)));
   uint32_t alignment = 0;
   std::memcpy(&alignment, value->bytes.data(), sizeof alignment);
   if (!std::has_single_bit(alignment) || alignment < kAlignmentMin || alignment > kAlignmentMax)
-    refuse(fmt::format("metadata '{}' is {}; a power of two from {} to {} is needed", kAlignmentKey, alignment, kAlignmentMin, kAlignmentMax));
+    refuse(fmt::format("metadata '{}' is {}; a power of two from {} to {} is needed", kAlignmentKey, alignment,
+                       kAlignmentMin, kAlignmentMax));
   return alignment;
 }
 
@@ -184,7 +199,8 @@ Layout lay_out(const Head& head) {
   for (const DeclaredTensor& tensor : head.tensors()) {
     append_string(out, tensor.name);
     append(out, static_cast<uint32_t>(tensor.shape.rank));
-    for (int i = tensor.shape.rank; i-- > 0;) append(out, static_cast<uint64_t>(tensor.shape.dims[static_cast<size_t>(i)]));
+    for (int i = tensor.shape.rank; i-- > 0;)
+      append(out, static_cast<uint64_t>(tensor.shape.dims[static_cast<size_t>(i)]));
     append(out, static_cast<uint32_t>(tensor.dtype));
     append(out, end);
     layout.offsets.push_back(end);
@@ -215,7 +231,8 @@ std::vector<Head> split(const Head& head, const SplitRule& rule) {
     bytes += own;
     heads.back().declare(tensor.name, tensor.dtype, tensor.shape);
   }
-  if (heads.size() > kShardsMax) refuse(fmt::format("{} files would be written; the limit is {}", heads.size(), kShardsMax));
+  if (heads.size() > kShardsMax)
+    refuse(fmt::format("{} files would be written; the limit is {}", heads.size(), kShardsMax));
   for (size_t i = 0; i < heads.size(); ++i) {
     heads[i].set("split.no", Value::of(static_cast<uint16_t>(i)));
     heads[i].set("split.tensors.count", Value::of(static_cast<int32_t>(head.tensors().size())));

@@ -1,5 +1,5 @@
-// What stands in a GGUF file before its tensors' data, to be written: metadata and the list of tensors, in order. Everything here is held to the
-// reader's limits (file.h), so that what is written can be read.
+// What stands in a GGUF file before its tensors' data, to be written: metadata and the list of tensors, in order.
+// Everything here is held to the reader's limits (file.h), so that what is written can be read.
 //   Head head;
 //   head.set("general.architecture", Value::of("llama")).set("llama.block_count", Value::of(uint32_t{2}));
 //   head.declare("output_norm.weight", DType::F32, shape);
@@ -22,9 +22,9 @@
 namespace assay::gguf {
 
 template <class T>
-concept Number = std::same_as<T, uint8_t> || std::same_as<T, int8_t> || std::same_as<T, uint16_t> || std::same_as<T, int16_t> ||
-                 std::same_as<T, uint32_t> || std::same_as<T, int32_t> || std::same_as<T, uint64_t> || std::same_as<T, int64_t> ||
-                 std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bool>;
+concept Number = std::same_as<T, uint8_t> || std::same_as<T, int8_t> || std::same_as<T, uint16_t> ||
+    std::same_as<T, int16_t> || std::same_as<T, uint32_t> || std::same_as<T, int32_t> || std::same_as<T, uint64_t> ||
+    std::same_as<T, int64_t> || std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bool>;
 
 template <Number T>
 constexpr ValueType value_type() noexcept {
@@ -62,7 +62,9 @@ struct Value {
     return Value{ValueType::array, value_type<T>(), numbers.size(), {bytes.begin(), bytes.end()}};
   }
   template <Number T>
-  static Value of(const std::vector<T>& numbers) requires(!std::same_as<T, bool>) { return of(std::span<const T>(numbers)); }
+  static Value of(const std::vector<T>& numbers) requires(!std::same_as<T, bool>) {
+    return of(std::span<const T>(numbers));
+  }
 
   friend bool operator==(const Value&, const Value&) = default;
 };
@@ -88,7 +90,8 @@ class Head {
 
   // Error(bad_request) for rows that are no whole blocks, and what the reader would refuse.
   Head& declare(std::string_view name, tensor::DType dtype, const tensor::Shape& shape);
-  void rename(std::string_view from, std::string_view to);  // Error(bad_request) where there is no such tensor, or `to` is taken
+  void rename(std::string_view from,
+              std::string_view to);  // Error(bad_request) where there is no such tensor, or `to` is taken
   const std::vector<DeclaredTensor>& tensors() const noexcept { return tensors_; }
   void clear_tensors();
 
@@ -107,19 +110,21 @@ struct Layout {
   std::vector<uint64_t> offsets;  // of each tensor's data, from the start of the file
   uint64_t file_bytes = 0;        // each tensor's data is padded to the alignment
 
-  uint64_t end(size_t tensor) const { return tensor + 1 < offsets.size() ? offsets[tensor + 1] : file_bytes; }  // of its data with the padding
+  uint64_t end(size_t tensor) const {
+    return tensor + 1 < offsets.size() ? offsets[tensor + 1] : file_bytes;
+  }  // of its data with the padding
 };
 Layout lay_out(const Head& head);  // version 3
 
-// How a model is cut into files, as llama-gguf-split does it: a new file begins before a tensor with which the data, each tensor padded to 32 bytes, would
-// pass bytes_max, or after every n_tensors_max. 0: no such limit.
+// How a model is cut into files, as llama-gguf-split does it: a new file begins before a tensor with which the data,
+// each tensor padded to 32 bytes, would pass bytes_max, or after every n_tensors_max. 0: no such limit.
 struct SplitRule {
   uint64_t bytes_max = 0;
   uint64_t n_tensors_max = 0;
 };
 
-// One head a file. The first has all metadata, every one the three keys split.no, split.tensors.count and split.count. Error(bad_request) for more than
-// kShardsMax files.
+// One head a file. The first has all metadata, every one the three keys split.no, split.tensors.count and split.count.
+// Error(bad_request) for more than kShardsMax files.
 std::vector<Head> split(const Head& head, const SplitRule& rule);
 
 }  // namespace assay::gguf

@@ -79,18 +79,29 @@ TEST(Head, HasTheBytesOfTheIndependentWriter) {
   EXPECT_EQ(layout.offsets, (std::vector<uint64_t>{layout.head.size(), layout.head.size() + 64}));
   EXPECT_EQ(layout.end(0), layout.offsets[1]);
   EXPECT_EQ(layout.end(1), layout.file_bytes);
-  EXPECT_EQ(test::Bytes(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(layout.head.size())), layout.head);
+  EXPECT_EQ(test::Bytes(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(layout.head.size())),
+            layout.head);
 }
 
 // A file by Python's gguf package (tools/goldens/make_gguf.py).
 TEST(Head, HasTheBytesOfPythonsPackage) {
   Head head;
-  head.set("general.architecture", Value::of("llama")).set("u8", Value::of(uint8_t{200})).set("i8", Value::of(int8_t{-100}));
-  head.set("u16", Value::of(uint16_t{60'000})).set("i16", Value::of(int16_t{-30'000})).set("u32", Value::of(uint32_t{4'000'000'000}));
-  head.set("i32", Value::of(int32_t{-2'000'000'000})).set("u64", Value::of(~uint64_t{0})).set("i64", Value::of(std::numeric_limits<int64_t>::min()));
-  head.set("f32", Value::of(1.5f)).set("f64", Value::of(0.1)).set("yes", Value::of(true)).set("text", Value::of("caf\xc3\xa9"));
+  head.set("general.architecture", Value::of("llama"))
+      .set("u8", Value::of(uint8_t{200}))
+      .set("i8", Value::of(int8_t{-100}));
+  head.set("u16", Value::of(uint16_t{60'000}))
+      .set("i16", Value::of(int16_t{-30'000}))
+      .set("u32", Value::of(uint32_t{4'000'000'000}));
+  head.set("i32", Value::of(int32_t{-2'000'000'000}))
+      .set("u64", Value::of(~uint64_t{0}))
+      .set("i64", Value::of(std::numeric_limits<int64_t>::min()));
+  head.set("f32", Value::of(1.5f))
+      .set("f64", Value::of(0.1))
+      .set("yes", Value::of(true))
+      .set("text", Value::of("caf\xc3\xa9"));
   const std::vector<std::string> texts = {"a", "", "bc"};
-  head.set("texts", Value::of(std::span<const std::string>(texts))).set("integers", Value::of(std::vector<int32_t>{-1, 2}));
+  head.set("texts", Value::of(std::span<const std::string>(texts)))
+      .set("integers", Value::of(std::vector<int32_t>{-1, 2}));
   head.set("floats", Value::of(std::vector<float>{0.5f, -2})).set("flags", Value::of(std::vector<bool>{true, false}));
   head.declare("a", DType::F32, shape({3})).declare("b", DType::F32, shape({2, 5}));
   head.declare("c", DType::F16, shape({2, 3, 4})).declare("d", DType::Q8_0, shape({2, 32}));
@@ -98,13 +109,16 @@ TEST(Head, HasTheBytesOfPythonsPackage) {
   const std::string file{std::istreambuf_iterator<char>(in), {}};
   const Layout layout = lay_out(head);
   ASSERT_EQ(layout.file_bytes, file.size());
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(layout.head.data()), layout.head.size()), file.substr(0, layout.head.size()));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(layout.head.data()), layout.head.size()),
+            file.substr(0, layout.head.size()));
   EXPECT_EQ(static_cast<int>(file[layout.offsets[3] + 67]), 67);  // the last byte of "d"
 }
 
 TEST(Head, ReadsAndWritesTheSame) {
   test::GgufWriter writer(3, 128);
-  writer.set("general.architecture", "llama").set("xs", std::vector<float>{1, 2}).set("texts", std::vector<std::string>{"a", "b"});
+  writer.set("general.architecture", "llama")
+      .set("xs", std::vector<float>{1, 2})
+      .set("texts", std::vector<std::string>{"a", "b"});
   test::Bytes nested;  // an array of two arrays
   test::append(nested, uint32_t{9});
   test::append(nested, uint64_t{2});
@@ -148,13 +162,22 @@ TEST(Head, SetsRemovesRenames) {
 TEST(Head, RefusesWhatTheReaderWould) {
   Head head;
   EXPECT_THAT(refusal([&] { head.set("", Value::of(1)); }), HasSubstr("has 0 bytes"));
-  EXPECT_THAT(refusal([&] { head.set(std::string(kKeyBytesMax + 1, 'k'), Value::of(1)); }), HasSubstr("1 to 65535 are possible"));
-  EXPECT_THAT(refusal([&] { head.set("k", Value::of(std::string(kStringBytesMax + 1, 'v'))); }), HasSubstr("the limit of a string"));
-  EXPECT_THAT(refusal([&] { head.declare(std::string(64, 'n'), DType::F32, shape({1})); }), HasSubstr("has 64 bytes; 1 to 63"));
+  EXPECT_THAT(refusal([&] { head.set(std::string(kKeyBytesMax + 1, 'k'), Value::of(1)); }),
+              HasSubstr("1 to 65535 are possible"));
+  EXPECT_THAT(refusal([&] { head.set("k", Value::of(std::string(kStringBytesMax + 1, 'v'))); }),
+              HasSubstr("the limit of a string"));
+  EXPECT_THAT(refusal([&] { head.declare(std::string(64, 'n'), DType::F32, shape({1})); }),
+              HasSubstr("has 64 bytes; 1 to 63"));
   EXPECT_THAT(refusal([&] { head.declare("", DType::F32, shape({1})); }), HasSubstr("has 0 bytes"));
-  EXPECT_THAT(refusal([&] { head.declare("w", DType::Q4_K, shape({2, 128})); }), HasSubstr("rows of 128 elements; Q4_K needs a multiple of 256"));
+  EXPECT_THAT(refusal([&] {
+                head.declare("w", DType::Q4_K, shape({2, 128}));
+              }),
+              HasSubstr("rows of 128 elements; Q4_K needs a multiple of 256"));
   EXPECT_THAT(refusal([&] { head.declare("w", DType::F32, shape({2, 0})); }), HasSubstr("a dimension of 0"));
-  EXPECT_THAT(refusal([&] { head.declare("w", DType::F32, shape({int64_t{1} << 40, int64_t{1} << 40})); }), HasSubstr("beyond 2^63"));
+  EXPECT_THAT(refusal([&] {
+                head.declare("w", DType::F32, shape({int64_t{1} << 40, int64_t{1} << 40}));
+              }),
+              HasSubstr("beyond 2^63"));
   head.declare("w", DType::F32, shape({1}));
   EXPECT_THAT(refusal([&] { head.declare("w", DType::F32, shape({1})); }), HasSubstr("is there twice"));
   head.set("general.alignment", Value::of(uint32_t{24}));
@@ -166,7 +189,8 @@ TEST(Head, RefusesWhatTheReaderWould) {
 TEST(Split, ByTensorsAndByBytes) {
   Head head;
   head.set("general.architecture", Value::of("llama"));
-  for (const int n : {10, 10, 30, 8, 8, 8}) head.declare(fmt::format("t{}", head.tensors().size()), DType::F32, shape({n}));  // 40, 40, 120, 32 ..
+  for (const int n : {10, 10, 30, 8, 8, 8})
+    head.declare(fmt::format("t{}", head.tensors().size()), DType::F32, shape({n}));  // 40, 40, 120, 32 ..
   const auto counts = [](const std::vector<Head>& heads) {
     std::vector<size_t> n;
     for (const Head& h : heads) n.push_back(h.tensors().size());

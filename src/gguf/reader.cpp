@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;       // key length, key, type, value
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 4 + 8;  // name length, name, rank, type, offset
-constexpr size_t kAhead = 2048;  // bytes
+constexpr size_t kAhead = 2048;                          // bytes
 // Nobody knows how long it was.
 constexpr std::string_view kMayBeCut = "; it may be cut: download it again (assay pull)";
 
@@ -37,7 +37,8 @@ class Cursor {
   uint64_t left() const noexcept { return bytes_.size() - position_; }
 
   std::span<const std::byte> take(uint64_t n) {
-    if (n > left()) fail(fmt::format("needs {} bytes at offset {}, the file has {}{}", n, position_, left(), kMayBeCut));
+    if (n > left())
+      fail(fmt::format("needs {} bytes at offset {}, the file has {}{}", n, position_, left(), kMayBeCut));
     const auto taken = bytes_.subspan(position_, n);
     position_ += n;
     return taken;
@@ -295,7 +296,8 @@ std::optional<uint64_t> whole_bytes(std::span<const Line> lines, uint64_t data_b
 
 [[noreturn]] void fail_cut(Cursor& in, const std::string& where, uint64_t file_bytes, uint64_t needed) {
   in.reading("the file");
-  in.fail(fmt::format("is cut: {} of {} bytes are there; download it again (assay pull); {}", file_bytes, needed, where));
+  in.fail(
+      fmt::format("is cut: {} of {} bytes are there; download it again (assay pull); {}", file_bytes, needed, where));
 }
 
 // The data of all tensors: one after the other in the order of the directory, each padded to the alignment.
@@ -306,7 +308,8 @@ std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std:
   const auto data_begin = base::checked_round_up(in.position(), alignment);
   const auto needed = data_begin ? whole_bytes(lines, *data_begin, alignment) : std::nullopt;
   if (!data_begin || *data_begin > file.size()) {
-    if (needed) fail_cut(in, fmt::format("its tensors' data would begin at offset {}", *data_begin), file.size(), *needed);
+    if (needed)
+      fail_cut(in, fmt::format("its tensors' data would begin at offset {}", *data_begin), file.size(), *needed);
     in.reading("the tensor data");
     in.fail(fmt::format("would begin at offset {}; the file has {} bytes", data_begin.value_or(0), file.size()));
   }
@@ -322,8 +325,9 @@ std::vector<Tensor> place_data(Cursor& in, std::span<const std::byte> file, std:
                           line.offset < expected ? "overlaps" : "leaves a gap after", expected));
     }
     if (line.offset > data.size() || line.bytes > data.size() - line.offset) {
-      const std::string found = fmt::format("is {} and needs {} bytes at offset {} of the data, the data has {} bytes",
-                                            describe(*line.type, line.tensor.view.shape), line.bytes, line.offset, data.size());
+      const std::string found =
+          fmt::format("is {} and needs {} bytes at offset {} of the data, the data has {} bytes",
+                      describe(*line.type, line.tensor.view.shape), line.bytes, line.offset, data.size());
       if (needed) fail_cut(in, fmt::format("tensor {} {}", base::shown(line.tensor.name), found), file.size(), *needed);
       in.fail(found);
     }
@@ -385,7 +389,8 @@ Contents read_directory(std::span<const std::byte> bytes, const std::string& sou
   uint64_t total = 0;
   for (const Line& line : lines) {
     in.reading("tensor", line.tensor.name);
-    if (line.bytes > kDataBytesMax - total) in.fail(fmt::format("would make the data larger than {} bytes", kDataBytesMax));
+    if (line.bytes > kDataBytesMax - total)
+      in.fail(fmt::format("would make the data larger than {} bytes", kDataBytesMax));
     total += line.bytes;
     contents.tensors.push_back(line.tensor);
     contents.tensors.back().file_offset = base::checked_add(data_begin, line.offset).value_or(0);

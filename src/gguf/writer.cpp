@@ -31,7 +31,8 @@ bool begins_with(const std::filesystem::path& path, std::span<const std::byte> b
   std::vector<char> found(bytes.size());
   std::ifstream in(path, std::ios::binary);
   in.read(found.data(), static_cast<std::streamsize>(found.size()));
-  return in.gcount() == static_cast<std::streamsize>(found.size()) && std::ranges::equal(std::as_bytes(std::span(found)), bytes);
+  return in.gcount() == static_cast<std::streamsize>(found.size()) &&
+         std::ranges::equal(std::as_bytes(std::span(found)), bytes);
 }
 
 // How many tensors of an interrupted file are there, padding and all; nullopt where it is none of this layout.
@@ -46,7 +47,8 @@ std::optional<size_t> n_whole_tensors(const std::filesystem::path& partial, cons
 }  // namespace
 
 std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, size_t count) {
-  const std::filesystem::path stem = prefix.extension() == ".gguf" ? std::filesystem::path(prefix).replace_extension() : prefix;
+  const std::filesystem::path stem =
+      prefix.extension() == ".gguf" ? std::filesystem::path(prefix).replace_extension() : prefix;
   std::vector<std::filesystem::path> paths(count, stem);
   for (size_t i = 0; i < count; ++i) paths[i] += fmt::format("-{:05}-of-{:05}.gguf", i + 1, count);
   return paths;
@@ -121,10 +123,12 @@ uint64_t Writer::bytes_written() const noexcept { return bytes_before_ + files_.
 
 void Writer::write(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  if (next() == n_tensors_) throw Error(Errc::bad_request, fmt::format("{}: there are bytes after the last tensor", paths_[shard_].string()));
+  if (next() == n_tensors_)
+    throw Error(Errc::bad_request, fmt::format("{}: there are bytes after the last tensor", paths_[shard_].string()));
   const DeclaredTensor& tensor = next_tensor();
   if (bytes.size() > tensor.bytes - tensor_written_)
-    throw Error(Errc::bad_request, fmt::format("{}: tensor {} gets more than its {} bytes", paths_[shard_].string(), base::shown(tensor.name), tensor.bytes));
+    throw Error(Errc::bad_request, fmt::format("{}: tensor {} gets more than its {} bytes", paths_[shard_].string(),
+                                               base::shown(tensor.name), tensor.bytes));
   files_.back().write(bytes);
   tensor_written_ += bytes.size();
   if (tensor_written_ < tensor.bytes) return;
@@ -136,7 +140,8 @@ void Writer::write(std::span<const std::byte> bytes) {
 
 void Writer::finish(const std::function<void(const std::vector<std::filesystem::path>& partials)>& check) {
   if (next() != n_tensors_)
-    throw Error(Errc::bad_request, fmt::format("{}: tensor {} has not been written", paths_[shard_].string(), base::shown(next_tensor().name)));
+    throw Error(Errc::bad_request, fmt::format("{}: tensor {} has not been written", paths_[shard_].string(),
+                                               base::shown(next_tensor().name)));
   files_.back().close();
   if (check) {
     std::vector<std::filesystem::path> partials;

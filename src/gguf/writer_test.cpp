@@ -32,7 +32,9 @@ test::Bytes content(const fs::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-size_t n_files(const fs::path& folder) { return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {})); }
+size_t n_files(const fs::path& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {}));
+}
 
 // Seven tensors of 400 kB and a little: more than one buffer, no multiple of the alignment.
 class WriterTest : public ::testing::Test {
@@ -57,7 +59,8 @@ class WriterTest : public ::testing::Test {
   void write(Writer& writer, size_t end = kTensors) const {
     while (writer.next() < end) {
       const std::span<const std::byte> all = data_[writer.next()];
-      for (size_t at = 0; at < all.size(); at += 70'001) writer.write(all.subspan(at, std::min<size_t>(70'001, all.size() - at)));
+      for (size_t at = 0; at < all.size(); at += 70'001)
+        writer.write(all.subspan(at, std::min<size_t>(70'001, all.size() - at)));
     }
   }
   void write_file(std::vector<Head> heads, WriterOptions options = {}) const {
@@ -200,7 +203,8 @@ TEST_F(WriterTest, GoesOnAfterTheLastWholeTensor) {
         writer.finish();
       }
       const File file = File::open(is_split ? folder_ / "m-00001-of-00003.gguf" : out());
-      for (size_t i = 0; i < kTensors; ++i) EXPECT_TRUE(std::ranges::equal(file.tensors()[i].view.data, data_[i])) << n_done << " " << i;
+      for (size_t i = 0; i < kTensors; ++i)
+        EXPECT_TRUE(std::ranges::equal(file.tensors()[i].view.data, data_[i])) << n_done << " " << i;
       EXPECT_EQ(n_files(folder_.path()), heads.size());
       for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path())) fs::remove(entry);
     }

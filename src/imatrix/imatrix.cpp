@@ -23,7 +23,8 @@ std::vector<float> ImatrixEntry::importance() const {
 }
 
 const ImatrixEntry* Imatrix::find(std::string_view name) const noexcept {
-  const auto it = std::ranges::lower_bound(entries, name, {}, [](const ImatrixEntry& entry) -> std::string_view { return entry.name; });
+  const auto it = std::ranges::lower_bound(entries, name, {},
+                                           [](const ImatrixEntry& entry) -> std::string_view { return entry.name; });
   return it != entries.end() && it->name == name ? &*it : nullptr;
 }
 
@@ -44,10 +45,13 @@ void merge_imatrix(Imatrix& into, const Imatrix& other) {
   for (const ImatrixEntry& entry : other.entries) {
     const auto it = std::ranges::lower_bound(into.entries, entry.name, {}, &ImatrixEntry::name);
     const bool is_new = it == into.entries.end() || it->name != entry.name;
-    ImatrixEntry& sum = is_new ? *into.entries.insert(it, {entry.name, std::vector<float>(entry.sums.size()), std::vector<float>(entry.counts.size())}) : *it;
+    ImatrixEntry& sum = is_new ? *into.entries.insert(it, {entry.name, std::vector<float>(entry.sums.size()),
+                                                           std::vector<float>(entry.counts.size())})
+                               : *it;
     if (sum.sums.size() != entry.sums.size() || sum.counts.size() != entry.counts.size()) {
-      throw Error(Errc::bad_request, fmt::format("{} has {} sums and {} counts in one matrix, {} and {} in the other", base::shown(entry.name), sum.sums.size(),
-                                                 sum.counts.size(), entry.sums.size(), entry.counts.size()));
+      throw Error(Errc::bad_request, fmt::format("{} has {} sums and {} counts in one matrix, {} and {} in the other",
+                                                 base::shown(entry.name), sum.sums.size(), sum.counts.size(),
+                                                 entry.sums.size(), entry.counts.size()));
     }
     for (size_t i = 0; i < entry.sums.size(); ++i) sum.sums[i] += scale * entry.sums[i];
     for (size_t i = 0; i < entry.counts.size(); ++i) sum.counts[i] += scale * entry.counts[i];

@@ -20,22 +20,30 @@ namespace {
 constexpr std::string_view kSums = ".in_sum2";
 constexpr std::string_view kCounts = ".counts";
 
-[[noreturn]] void fail(const std::string& source, const std::string& problem) { throw Error(Errc::bad_file, fmt::format("{}: {}", source, problem)); }
+[[noreturn]] void fail(const std::string& source, const std::string& problem) {
+  throw Error(Errc::bad_file, fmt::format("{}: {}", source, problem));
+}
 
 void check(const std::string& source, const ImatrixEntry& entry) {
   const auto wrong = [](float x) { return !std::isfinite(x) || x < 0; };
   if (entry.name.empty()) fail(source, "an entry has no name");
   if (entry.sums.empty() || entry.counts.empty() || entry.sums.size() % entry.counts.size() != 0)
-    fail(source, fmt::format("{} has {} sums for {} counts", base::shown(entry.name), entry.sums.size(), entry.counts.size()));
+    fail(source,
+         fmt::format("{} has {} sums for {} counts", base::shown(entry.name), entry.sums.size(), entry.counts.size()));
   const auto sum = std::ranges::find_if(entry.sums, wrong);
-  if (sum != entry.sums.end()) fail(source, fmt::format("{}: sum {} is {}; a number of at least 0 is needed", base::shown(entry.name), sum - entry.sums.begin(), *sum));
+  if (sum != entry.sums.end())
+    fail(source, fmt::format("{}: sum {} is {}; a number of at least 0 is needed", base::shown(entry.name),
+                             sum - entry.sums.begin(), *sum));
   const auto count = std::ranges::find_if(entry.counts, wrong);
   if (count != entry.counts.end())
-    fail(source, fmt::format("{}: count {} is {}; a number of at least 0 is needed", base::shown(entry.name), count - entry.counts.begin(), *count));
+    fail(source, fmt::format("{}: count {} is {}; a number of at least 0 is needed", base::shown(entry.name),
+                             count - entry.counts.begin(), *count));
 }
 
 std::vector<float> floats(const std::string& source, const gguf::Tensor& tensor) {
-  if (tensor.view.dtype != tensor::DType::F32) fail(source, fmt::format("tensor {} is {}; F32 is needed", base::shown(tensor.name), tensor::traits(tensor.view.dtype).name));
+  if (tensor.view.dtype != tensor::DType::F32)
+    fail(source, fmt::format("tensor {} is {}; F32 is needed", base::shown(tensor.name),
+                             tensor::traits(tensor.view.dtype).name));
   std::vector<float> values(tensor.view.data.size() / sizeof(float));
   std::memcpy(values.data(), tensor.view.data.data(), tensor.view.data.size());
   return values;
@@ -45,9 +53,12 @@ Imatrix read_gguf(std::span<const std::byte> bytes, const std::string& source) {
   const gguf::File file = gguf::File::parse(bytes);
   const gguf::Metadata& metadata = file.metadata();
   const auto type = metadata.find_string("general.type");
-  if (!type || *type != "imatrix") fail(source, fmt::format("is no importance matrix: general.type is {}", type ? base::shown(*type) : "not there"));
+  if (!type || *type != "imatrix")
+    fail(source, fmt::format("is no importance matrix: general.type is {}", type ? base::shown(*type) : "not there"));
   Imatrix out;
-  for (const std::string_view dataset : metadata.find_strings("imatrix.datasets").value_or(std::vector<std::string_view>{})) out.datasets.emplace_back(dataset);
+  for (const std::string_view dataset :
+       metadata.find_strings("imatrix.datasets").value_or(std::vector<std::string_view>{}))
+    out.datasets.emplace_back(dataset);
   const auto number = [&](std::string_view key) {
     const uint64_t n = metadata.require_unsigned(key);
     if (n > UINT32_MAX) fail(source, fmt::format("metadata '{}' is {}; the limit is {}", key, n, UINT32_MAX));
@@ -61,12 +72,15 @@ Imatrix read_gguf(std::span<const std::byte> bytes, const std::string& source) {
       const std::string_view name = tensor.name.substr(0, tensor.name.size() - kSums.size());
       const gguf::Tensor* counts = file.find(std::string(name) + std::string(kCounts));
       if (!counts) fail(source, fmt::format("{} has no counts", base::shown(name)));
-      ImatrixEntry& entry = out.entries.emplace_back(ImatrixEntry{std::string(name), floats(source, tensor), floats(source, *counts)});
+      ImatrixEntry& entry =
+          out.entries.emplace_back(ImatrixEntry{std::string(name), floats(source, tensor), floats(source, *counts)});
       if (tensor.view.shape.rows() != counts->view.shape.elements())
-        fail(source, fmt::format("{} has {} rows of sums and {} counts", base::shown(name), tensor.view.shape.rows(), counts->view.shape.elements()));
+        fail(source, fmt::format("{} has {} rows of sums and {} counts", base::shown(name), tensor.view.shape.rows(),
+                                 counts->view.shape.elements()));
       check(source, entry);
     } else if (!tensor.name.ends_with(kCounts) ||
-               !file.find(std::string(tensor.name.substr(0, tensor.name.size() - kCounts.size())) + std::string(kSums))) {
+               !file.find(std::string(tensor.name.substr(0, tensor.name.size() - kCounts.size())) +
+                          std::string(kSums))) {
       fail(source, fmt::format("tensor {} is no part of an importance matrix", base::shown(tensor.name)));
     }
   }
@@ -105,8 +119,8 @@ class Cursor {
   const std::string& source_;
 };
 
-// int32 n; each: int32 length, name, int32 calls, int32 n values, floats (means times calls); then, where the file is not of the first kind,
-// int32 chunks, int32 length, dataset.
+// int32 n; each: int32 length, name, int32 calls, int32 n values, floats (means times calls); then, where the file is
+// not of the first kind, int32 chunks, int32 length, dataset.
 Imatrix read_dat(std::span<const std::byte> bytes, const std::string& source) {
   constexpr size_t kEntryBytesMin = 4 + 1 + 4 + 4 + 4;
   Cursor in(bytes, source);

@@ -104,23 +104,34 @@ TEST(Imatrix, MergesSumsCountsAndChunks) {
 TEST(BadImatrix, GgufForm) {
   const auto base = [] {
     test::GgufWriter file;
-    file.set("general.type", "imatrix").set("imatrix.chunk_count", uint32_t{2}).set("imatrix.chunk_size", uint32_t{512});
+    file.set("general.type", "imatrix")
+        .set("imatrix.chunk_count", uint32_t{2})
+        .set("imatrix.chunk_size", uint32_t{512});
     return file;
   };
   EXPECT_THAT(refusal(base().bytes()), HasSubstr("has no entry"));
-  EXPECT_THAT(refusal(test::GgufWriter().tensor("a.in_sum2", {1, 2}, {1, 2}).bytes()), HasSubstr("general.type is not there"));
+  EXPECT_THAT(refusal(test::GgufWriter().tensor("a.in_sum2", {1, 2}, {1, 2}).bytes()),
+              HasSubstr("general.type is not there"));
   EXPECT_THAT(refusal(test::GgufWriter().set("general.type", "model").bytes()), HasSubstr("general.type is 'model'"));
   EXPECT_THAT(refusal(test::GgufWriter().set("general.type", "imatrix").bytes()), HasSubstr("imatrix.chunk_count"));
   EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {1, 2}).bytes()), HasSubstr("'a' has no counts"));
   EXPECT_THAT(refusal(base().tensor("a.counts", {1, 1}, {1}).bytes()), HasSubstr("'a.counts' is no part"));
   EXPECT_THAT(refusal(base().tensor("a", {1, 1}, {1}).bytes()), HasSubstr("'a' is no part"));
-  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {2, 2}, {1, 2, 3, 4}).tensor("a.counts", {3, 1}, {1, 1, 1}).bytes()), HasSubstr("2 rows of sums and 3 counts"));
-  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {1, -2}).tensor("a.counts", {1, 1}, {1}).bytes()), HasSubstr("'a': sum 1 is -2"));
+  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {2, 2}, {1, 2, 3, 4}).tensor("a.counts", {3, 1}, {1, 1, 1}).bytes()),
+              HasSubstr("2 rows of sums and 3 counts"));
+  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {1, -2}).tensor("a.counts", {1, 1}, {1}).bytes()),
+              HasSubstr("'a': sum 1 is -2"));
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {kNan, 2}).tensor("a.counts", {1, 1}, {1}).bytes()), HasSubstr("'a': sum 0 is nan"));
+  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {kNan, 2}).tensor("a.counts", {1, 1}, {1}).bytes()),
+              HasSubstr("'a': sum 0 is nan"));
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {1, 2}).tensor("a.counts", {1, 1}, {kInfinity}).bytes()), HasSubstr("count 0 is inf"));
-  EXPECT_THAT(refusal(base().tensor("a.in_sum2", tensor::DType::F16, {1, 2}, test::Bytes(4)).tensor("a.counts", {1, 1}, {1}).bytes()), HasSubstr("is F16; F32"));
+  EXPECT_THAT(refusal(base().tensor("a.in_sum2", {1, 2}, {1, 2}).tensor("a.counts", {1, 1}, {kInfinity}).bytes()),
+              HasSubstr("count 0 is inf"));
+  EXPECT_THAT(refusal(base()
+                          .tensor("a.in_sum2", tensor::DType::F16, {1, 2}, test::Bytes(4))
+                          .tensor("a.counts", {1, 1}, {1})
+                          .bytes()),
+              HasSubstr("is F16; F32"));
 }
 
 TEST(BadImatrix, OldForm) {

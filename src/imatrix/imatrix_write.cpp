@@ -28,7 +28,8 @@ void write_gguf(const Imatrix& imatrix, const std::string& path) {
     const auto n_rows = static_cast<int64_t>(entry.counts.size());
     const int64_t n_columns = entry.n_columns();
     const bool is_one = n_rows == 1;  // then one dimension, as llama-imatrix has it
-    head.declare(entry.name + ".in_sum2", tensor::DType::F32, is_one ? tensor::Shape{{n_columns, 1, 1, 1}, 1} : tensor::Shape{{n_rows, n_columns, 1, 1}, 2});
+    head.declare(entry.name + ".in_sum2", tensor::DType::F32,
+                 is_one ? tensor::Shape{{n_columns, 1, 1, 1}, 1} : tensor::Shape{{n_rows, n_columns, 1, 1}, 2});
     head.declare(entry.name + ".counts", tensor::DType::F32, {{n_rows, 1, 1, 1}, is_one ? 1 : 2});
   }
   gguf::Writer writer(path, std::move(head));
@@ -42,13 +43,15 @@ void write_gguf(const Imatrix& imatrix, const std::string& path) {
 // The number of calls: chunks, rounded up so that a little data is not lost.
 int32_t calls_of(const Imatrix& imatrix, const ImatrixEntry& entry) {
   const float most = *std::ranges::max_element(entry.counts);
-  const double calls = std::ceil(static_cast<double>(most) / static_cast<double>(std::max<int64_t>(imatrix.chunk_size, 1)));
+  const double calls =
+      std::ceil(static_cast<double>(most) / static_cast<double>(std::max<int64_t>(imatrix.chunk_size, 1)));
   return static_cast<int32_t>(std::clamp(calls, 1.0, static_cast<double>(std::numeric_limits<int32_t>::max())));
 }
 
 void write_dat(const Imatrix& imatrix, const std::string& path) {
   uint64_t n_bytes = 4;
-  const std::string dataset = imatrix.datasets.empty() ? std::string() : imatrix.datasets.back();  // the form has room for one
+  const std::string dataset =
+      imatrix.datasets.empty() ? std::string() : imatrix.datasets.back();  // the form has room for one
   for (const ImatrixEntry& entry : imatrix.entries) n_bytes += 4 + entry.name.size() + 4 + 4 + 4 * entry.sums.size();
   n_bytes += 4 + 4 + dataset.size();
   base::OutputFile out(path, n_bytes);
@@ -85,7 +88,10 @@ void write_imatrix(const Imatrix& imatrix, const std::string& path) {
     return;
   }
   if (imatrix.chunk_size < 1)
-    throw Error(Errc::bad_request, fmt::format("{}: the GGUF form counts tokens, and the old form that was read does not tell them: name OUT.dat", path));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("{}: the GGUF form counts tokens, and the old form that was read does not tell them: name OUT.dat",
+                    path));
   write_gguf(imatrix, path);
 }
 

@@ -85,8 +85,10 @@ class Handler {
     const std::string_view text(s.data(), s.size());
     double value = 0;
     const auto [end, problem_code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem_code == std::errc::result_out_of_range) return stop(ec, fmt::format("{} is beyond what a double holds", shown(text)));
-    if (problem_code != std::errc() || end != text.data() + text.size()) return stop(ec, fmt::format("{} is no number", shown(text)));
+    if (problem_code == std::errc::result_out_of_range)
+      return stop(ec, fmt::format("{} is beyond what a double holds", shown(text)));
+    if (problem_code != std::errc() || end != text.data() + text.size())
+      return stop(ec, fmt::format("{} is no number", shown(text)));
     if (text.find_first_of(".eE") == std::string_view::npos) {
       return stop(ec, fmt::format("{} is an integer of more than 64 bits", shown(text)));
     }
@@ -128,7 +130,9 @@ class Handler {
 }  // namespace
 
 json::value read(std::string_view text, std::string_view what, const Limits& limits) {
-  const auto refuse = [&](const std::string& problem) { throw Error(Errc::bad_request, fmt::format("{} {}", what, problem)); };
+  const auto refuse = [&](const std::string& problem) {
+    throw Error(Errc::bad_request, fmt::format("{} {}", what, problem));
+  };
   if (text.empty()) refuse("is empty: needs JSON");
   if (text.starts_with("\xEF\xBB\xBF")) refuse("begins with a byte order mark: needs JSON without one");
   json::parse_options options;

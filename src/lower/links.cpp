@@ -6,11 +6,8 @@
 namespace assay::lower {
 
 Links::Links(const ops::Plan& plan)
-    : layer_stored_(plan.ops.size(), ops::kNone),
-      layer_read_(plan.ops.size(), ops::kNone),
-      producer_(plan.values.size(), ops::kNone),
-      readers_(plan.values.size()),
-      output_(plan.output()),
+    : layer_stored_(plan.ops.size(), ops::kNone), layer_read_(plan.ops.size(), ops::kNone),
+      producer_(plan.values.size(), ops::kNone), readers_(plan.values.size()), output_(plan.output()),
       handed_(plan.handed) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const ops::Op& op = plan.ops[i];

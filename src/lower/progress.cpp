@@ -15,10 +15,7 @@ constexpr int32_t kBefore = std::numeric_limits<int32_t>::min(), kNever = std::n
 }  // namespace
 
 Progress::Progress(const ops::Plan& plan, const Links& links)
-    : plan_(plan),
-      links_(links),
-      values_(plan.values.size(), kNever),
-      layers_(plan.cache_layers.size(), kNever),
+    : plan_(plan), links_(links), values_(plan.values.size(), kNever), layers_(plan.cache_layers.size(), kNever),
       done_(plan.ops.size(), 0) {
   if (plan.input != ops::kNone) values_[at(plan.input)] = kBefore;
 }

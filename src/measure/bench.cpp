@@ -19,7 +19,9 @@ namespace {
 using measure::random_tokens;
 using Clock = std::chrono::steady_clock;
 
-double elapsed_ms(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double elapsed_ms(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 // One after the other into every sequence. False where it was cancelled.
 bool run_prompts(Context& context, std::span<const TokenId> ids, int64_t n_sequences, const RunRequest& request) {
@@ -47,7 +49,8 @@ std::pair<double, double> mean_and_deviation(const std::vector<T>& samples) {  /
 
 // Where it is found on the device, the best token is what leaves it, as when it is drawn.
 Bench::Bench(Context& context, bool runs_ahead)
-    : context_(context), is_ranked_(context.n_ranked_max() > 0), runs_ahead_(runs_ahead), n_kept_(static_cast<size_t>(context.options().n_sequences)) {
+    : context_(context), is_ranked_(context.n_ranked_max() > 0), runs_ahead_(runs_ahead),
+      n_kept_(static_cast<size_t>(context.options().n_sequences)) {
   context.clear();
 }
 
@@ -72,17 +75,24 @@ bool Bench::run_tokens(const BenchTest& test, std::span<const TokenId> ids, cons
 void Bench::check(const BenchTest& test, int64_t n_repetitions) const {
   const int64_t n_ctx = context_.n_ctx();
   const auto fits = [&](int64_t n) { return n >= 0 && n <= n_ctx; };
-  if (test.n_prompt < 0 || test.n_gen < 0 || test.n_depth < 0 || (test.n_prompt == 0 && test.n_gen == 0) || n_repetitions < 1) {
-    throw Error(Errc::bad_request, fmt::format("a benchmark of {} prompt tokens, {} generated ones, depth {}, {} repetitions: needs at least "
-                                               "one token and one repetition", test.n_prompt, test.n_gen, test.n_depth, n_repetitions));
+  if (test.n_prompt < 0 || test.n_gen < 0 || test.n_depth < 0 || (test.n_prompt == 0 && test.n_gen == 0) ||
+      n_repetitions < 1) {
+    throw Error(
+        Errc::bad_request,
+        fmt::format("a benchmark of {} prompt tokens, {} generated ones, depth {}, {} repetitions: needs at least "
+                    "one token and one repetition",
+                    test.n_prompt, test.n_gen, test.n_depth, n_repetitions));
   }
   if (test.n_sequences < 1 || test.n_sequences > context_.options().n_sequences) {
     throw Error(Errc::bad_request, fmt::format("a benchmark of {} sequences: the context holds {}", test.n_sequences,
                                                context_.options().n_sequences));
   }
-  if (!fits(test.n_prompt) || !fits(test.n_gen) || !fits(test.n_depth) || test.n_prompt + test.n_gen + test.n_depth > n_ctx) {
-    throw Error(Errc::bad_request, fmt::format("a benchmark of {} prompt tokens and {} generated ones after {}: the context holds {} "
-                                               "positions; a larger n_ctx has room", test.n_prompt, test.n_gen, test.n_depth, n_ctx));
+  if (!fits(test.n_prompt) || !fits(test.n_gen) || !fits(test.n_depth) ||
+      test.n_prompt + test.n_gen + test.n_depth > n_ctx) {
+    throw Error(Errc::bad_request,
+                fmt::format("a benchmark of {} prompt tokens and {} generated ones after {}: the context holds {} "
+                            "positions; a larger n_ctx has room",
+                            test.n_prompt, test.n_gen, test.n_depth, n_ctx));
   }
 }
 
@@ -101,7 +111,8 @@ bool Bench::fill_depth(const BenchTest& test, const std::function<bool()>& cance
   return true;
 }
 
-BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_up, const std::function<bool()>& cancelled) {
+BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_up,
+                       const std::function<bool()>& cancelled) {
   check(test, n_repetitions);
   const int64_t n_timed = test.n_prompt + test.n_gen;
   const std::vector<TokenId> ids = random_tokens(n_timed, context_.model().vocab_size());
@@ -111,7 +122,8 @@ BenchResult Bench::run(const BenchTest& test, int64_t n_repetitions, bool warm_u
   bool goes_on = fill_depth(test, cancelled);
   if (goes_on && warm_up) {
     // Two tokens: what a device records of the first or second is at hand then.
-    const BenchTest brief{std::min(test.n_prompt, context_.options().n_ubatch), std::min<int64_t>(test.n_gen, 2), 0, test.n_sequences};
+    const BenchTest brief{std::min(test.n_prompt, context_.options().n_ubatch), std::min<int64_t>(test.n_gen, 2), 0,
+                          test.n_sequences};
     goes_on = run_tokens(brief, ids, cancelled);
   }
   for (int64_t i = 0; i < n_repetitions && goes_on; ++i) {

@@ -49,7 +49,8 @@ TEST_F(BenchTestOnTiny, RunsEverySequence) {
   const BenchResult result = bench.run({4, 2, 5, 3}, 2, true);
   EXPECT_EQ(result.samples_ns.size(), 2u);
   for (int sequence = 0; sequence < 3; ++sequence) EXPECT_EQ(context.n_past(sequence), 5 + 4 + 2);
-  EXPECT_NEAR(result.samples_ts[0], 3 * (4 + 2) * 1e9 / static_cast<double>(result.samples_ns[0]), 1e-6 * result.samples_ts[0]);
+  EXPECT_NEAR(result.samples_ts[0], 3 * (4 + 2) * 1e9 / static_cast<double>(result.samples_ns[0]),
+              1e-6 * result.samples_ts[0]);
   EXPECT_THAT(refusal([&] { bench.run({4, 2, 5, 4}, 1, false); }), HasSubstr("4 sequences: the context holds 3"));
   EXPECT_THAT(refusal([&] { bench.run({30, 2, 5, 1}, 1, false); }), HasSubstr("n_ctx"));
   EXPECT_THAT(refusal([&] { bench.run({INT64_MAX, INT64_MAX, 5, 1}, 1, false); }), HasSubstr("n_ctx"));
@@ -144,8 +145,10 @@ TEST_F(BenchTestOnTiny, ProfileCountsWork) {
   }
   EXPECT_DOUBLE_EQ(p.seconds, seconds);
   EXPECT_GT(p.untimed_seconds, 0);
-  EXPECT_TRUE(std::is_sorted(p.rows.begin(), p.rows.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; }));
-  const auto qkv = std::find_if(p.rows.begin(), p.rows.end(), [](const ProfileRow& r) { return r.ops == "attn_q + attn_k + attn_v"; });
+  EXPECT_TRUE(
+      std::is_sorted(p.rows.begin(), p.rows.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; }));
+  const auto qkv = std::find_if(p.rows.begin(), p.rows.end(),
+                                [](const ProfileRow& r) { return r.ops == "attn_q + attn_k + attn_v"; });
   ASSERT_NE(qkv, p.rows.end());
   EXPECT_EQ(qkv->n_steps, model_->n_layers());
   EXPECT_EQ(qkv->work.multiply_adds * 4, qkv->work.bytes * 6);  // f32 weights, 6 tokens
@@ -162,7 +165,8 @@ TEST_F(BenchTestOnTiny, ProfileNeedsSteps) {
   EXPECT_THAT(refusal([&] { profile(context, 1, 0, 1); }), HasSubstr("cannot tell its steps apart"));
 }
 
-// Weights are looked at by the first token and not before: most of the file's map has no page of this process after loading.
+// Weights are looked at by the first token and not before: most of the file's map has no page of this process after
+// loading.
 TEST(BenchStart, LoadingLeavesTheWeightsAlone) {
   const std::string path = test::smollm2().string();
   ASSAY_REQUIRE_FILE(path);
@@ -189,11 +193,12 @@ TEST(BenchStart, TimesEveryPart) {
   const std::vector<StartTiming> start = measure_start(path, {.n_ctx = 32, .n_threads = 1}, 3);
   ASSERT_EQ(start.size(), 3u);
   for (const StartTiming& timing : start) {
-    for (const double ms : {timing.load.open_ms, timing.load.plan_ms, timing.load.vocabulary_ms, timing.context_ms, timing.first_token_ms}) {
+    for (const double ms : {timing.load.open_ms, timing.load.plan_ms, timing.load.vocabulary_ms, timing.context_ms,
+                            timing.first_token_ms}) {
       EXPECT_GT(ms, 0);
     }
-    EXPECT_DOUBLE_EQ(timing.total_ms(), timing.load.open_ms + timing.load.plan_ms + timing.load.vocabulary_ms + timing.load.template_ms +
-                                            timing.context_ms + timing.first_token_ms);
+    EXPECT_DOUBLE_EQ(timing.total_ms(), timing.load.open_ms + timing.load.plan_ms + timing.load.vocabulary_ms +
+                                            timing.load.template_ms + timing.context_ms + timing.first_token_ms);
   }
   EXPECT_TRUE(measure_start(path, {}, 3, [] { return true; }).empty());
 }

@@ -73,7 +73,8 @@ void plan_memory(Inspection& out, const std::shared_ptr<const Model>& model, con
     const Context context(model, of_model);
     const bool on_gpu = context.options().backend == Backend::cuda;
     out.memory.push_back({context.options(), context.memory(), static_cast<int64_t>(base::memory_available_bytes()),
-                          on_gpu ? device_memory(before) : std::vector<DeviceMemory>{}, beyond_training(*model, context.n_ctx())});
+                          on_gpu ? device_memory(before) : std::vector<DeviceMemory>{},
+                          beyond_training(*model, context.n_ctx())});
   });
 }
 
@@ -131,7 +132,8 @@ std::string text_of(const gguf::Metadata& metadata, std::string_view key) {
 // What cannot be served is wrong with the file, whatever else is.
 void add_problems(Inspection& out) {
   for (const InspectProblem& problem : out.problems) {
-    if (problem.part != "memory") out.lint.push_back({"unusable", LintLevel::error, fmt::format("{}: {}", problem.part, problem.message)});
+    if (problem.part != "memory")
+      out.lint.push_back({"unusable", LintLevel::error, fmt::format("{}: {}", problem.part, problem.message)});
   }
 }
 
@@ -144,11 +146,14 @@ void lint_parts(Inspection& out, const gguf::File& file) {
   attempt(ignored, "model", [&] { hparams = model::read_hparams({file.metadata(), out.architecture}); });
   attempt(ignored, "tokenizer", [&] { tokenizer = text::make_tokenizer(file.metadata()); });
   attempt(ignored, "chat template", [&] {
-    if (const auto source = file.metadata().find_string("tokenizer.chat_template")) chat_template = ChatTemplate::parse(*source);
+    if (const auto source = file.metadata().find_string("tokenizer.chat_template"))
+      chat_template = ChatTemplate::parse(*source);
   });
-  const bool is_read = std::none_of(out.problems.begin(), out.problems.end(), [](const InspectProblem& p) { return p.part == "model"; });
+  const bool is_read =
+      std::none_of(out.problems.begin(), out.problems.end(), [](const InspectProblem& p) { return p.part == "model"; });
   add_problems(out);
-  for (LintFinding& finding : measure::lint({file, hparams ? &*hparams : nullptr, tokenizer.get(), chat_template.get(), is_read}))
+  for (LintFinding& finding :
+       measure::lint({file, hparams ? &*hparams : nullptr, tokenizer.get(), chat_template.get(), is_read}))
     out.lint.push_back(std::move(finding));
   out.linted = true;
 }
@@ -157,15 +162,18 @@ void lint_parts(Inspection& out, const gguf::File& file) {
 
 std::string beyond_training(const Model& model, int64_t n_ctx) {
   if (n_ctx <= model.n_ctx_train()) return {};
-  std::string text = fmt::format("a context of {} positions is beyond the {} that the model was trained with", n_ctx, model.n_ctx_train());
+  std::string text = fmt::format("a context of {} positions is beyond the {} that the model was trained with", n_ctx,
+                                 model.n_ctx_train());
   const gguf::Metadata& metadata = model.state().file.metadata();
   const std::string prefix = std::string(model.architecture()) + ".rope.scaling.";
   if (metadata.find_string(prefix + "type") != "yarn") return text + ": what stands past them may be nonsense";
   const double factor = metadata.find_float(prefix + "factor").value_or(1);
   const auto original = static_cast<int64_t>(
       metadata.find_unsigned(prefix + "original_context_length").value_or(static_cast<uint64_t>(model.n_ctx_train())));
-  return text + fmt::format("; the file's YaRN keys ({}type, {}factor {}, {}original_context_length {}) stretch it to {}", prefix, prefix,
-                            factor, prefix, original, static_cast<int64_t>(factor * static_cast<double>(original)));
+  return text +
+         fmt::format("; the file's YaRN keys ({}type, {}factor {}, {}original_context_length {}) stretch it to {}",
+                     prefix, prefix, factor, prefix, original,
+                     static_cast<int64_t>(factor * static_cast<double>(original)));
 }
 
 int64_t Inspection::n_unread() const noexcept {
@@ -174,7 +182,8 @@ int64_t Inspection::n_unread() const noexcept {
 
 namespace {
 
-// A file that cannot be opened, of which what stands before the tensors' data is whole: what it says, and what is wrong.
+// A file that cannot be opened, of which what stands before the tensors' data is whole: what it says, and what is
+// wrong.
 std::optional<Inspection> inspect_head(const std::string& path, const Error& problem, const InspectOptions& options) {
   Inspection out;
   try {

@@ -102,11 +102,12 @@ void append_memory(std::string& out, const Inspection& in) {
     fmt::format_to(to, "  arena             {:>12}\n  total             {:>12}\n", mebibytes(plan.figures.arena_bytes),
                    mebibytes(plan.total_bytes()));
     fmt::format_to(to, "  available         {:>12}: {}\n", mebibytes(plan.available_bytes),
-                   !plan.fits()                      ? "it does not fit"
+                   !plan.fits()                   ? "it does not fit"
                    : plan.beyond_training.empty() ? "it fits"
                                                   : "it fits, but " + plan.beyond_training);
     for (const DeviceMemory& d : plan.devices) {
-      fmt::format_to(to, "  GPU {}             {:>12} of {} available: {}\n", d.device, mebibytes(d.used_bytes), mebibytes(d.available_bytes), d.name);
+      fmt::format_to(to, "  GPU {}             {:>12} of {} available: {}\n", d.device, mebibytes(d.used_bytes),
+                     mebibytes(d.available_bytes), d.name);
     }
   }
 }
@@ -144,7 +145,8 @@ void append_memory_json(std::string& out, const Inspection& in) {
   const MemoryPlan& plan = in.memory.front();
   std::string devices;
   for (const DeviceMemory& d : plan.devices) {
-    fmt::format_to(std::back_inserter(devices), "{}{{\"device\": {}, \"name\": {}, \"used_bytes\": {}, \"available_bytes\": {}}}",
+    fmt::format_to(std::back_inserter(devices),
+                   "{}{{\"device\": {}, \"name\": {}, \"used_bytes\": {}, \"available_bytes\": {}}}",
                    devices.empty() ? "" : ", ", d.device, json_string(d.name), d.used_bytes, d.available_bytes);
   }
   fmt::format_to(std::back_inserter(out),
@@ -192,8 +194,8 @@ std::string Inspection::to_json() const {
   if (linted) {
     out += ",\n  \"lint\": [";
     for (size_t i = 0; i < lint.size(); ++i) {
-      out += fmt::format("{}\n    {{\"rule\": \"{}\", \"level\": \"{}\", \"message\": {}}}", i == 0 ? "" : ",", lint[i].rule,
-                         level_name(lint[i].level), json_string(lint[i].message));
+      out += fmt::format("{}\n    {{\"rule\": \"{}\", \"level\": \"{}\", \"message\": {}}}", i == 0 ? "" : ",",
+                         lint[i].rule, level_name(lint[i].level), json_string(lint[i].message));
     }
     out += lint.empty() ? "]" : "\n  ]";
   }

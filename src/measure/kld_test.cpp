@@ -1,8 +1,9 @@
-// How far the integer modes are from the oracle on real text: the Kullback-Leibler divergence of the next token's distribution, averaged
-// over the first 400 tokens of the GPL, and with ASSAY_EXHAUSTIVE the first 1,000, run in one sequence from position 0.
-// The bounds for 8 bits on 1,000 tokens are llama.cpp's figures (8-bit activations too) on its first 400: 4.4e-3 and 6.4e-3. On the first 400
-// tokens themselves the two are not to be told apart: Gemma 6.8e-3 against 6.5e-3 measured side by side, and the mean of the paired
-// difference, 2.8e-4, has a standard error of 3.8e-4; its bound is llama.cpp's figure and two of these.
+// How far the integer modes are from the oracle on real text: the Kullback-Leibler divergence of the next token's
+// distribution, averaged over the first 400 tokens of the GPL, and with ASSAY_EXHAUSTIVE the first 1,000, run in one
+// sequence from position 0. The bounds for 8 bits on 1,000 tokens are llama.cpp's figures (8-bit activations too) on
+// its first 400: 4.4e-3 and 6.4e-3. On the first 400 tokens themselves the two are not to be told apart: Gemma 6.8e-3
+// against 6.5e-3 measured side by side, and the mean of the paired difference, 2.8e-4, has a standard error of 3.8e-4;
+// its bound is llama.cpp's figure and two of these.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,7 +77,8 @@ TEST_P(Kld, StaysBelowItsBound) {
   for (size_t begin = 0; begin < n_tokens; begin += kChunk) {
     const auto into = [&](std::vector<double>& matrix) {
       return [&](int64_t position, std::span<const double> logits) {
-        std::copy(logits.begin(), logits.end(), matrix.begin() + static_cast<std::ptrdiff_t>((static_cast<size_t>(position) - begin) * vocab));
+        std::copy(logits.begin(), logits.end(),
+                  matrix.begin() + static_cast<std::ptrdiff_t>((static_cast<size_t>(position) - begin) * vocab));
       };
     };
     const std::span<const TokenId> chunk = std::span(ids).subspan(begin, kChunk);
@@ -85,7 +87,8 @@ TEST_P(Kld, StaysBelowItsBound) {
       found[mode].decode_all(chunk, into(rows));
       pool.run(kChunk, [&](int64_t i, int) {
         const size_t at = static_cast<size_t>(i) * vocab;
-        divergence[mode][begin + static_cast<size_t>(i)] = diverge(std::span(truth).subspan(at, vocab), std::span(rows).subspan(at, vocab));
+        divergence[mode][begin + static_cast<size_t>(i)] =
+            diverge(std::span(truth).subspan(at, vocab), std::span(rows).subspan(at, vocab));
       });
     }
   }
@@ -97,8 +100,8 @@ TEST_P(Kld, StaysBelowItsBound) {
       sum += divergence[mode][i].kld;
       n_turned += divergence[mode][i].same_best ? 0 : 1;
       if (const size_t n = i + 1; n == kFirst || n == kAll) {
-        std::printf("%s, %d bits: KLD %.3g on %zu tokens, %zu best tokens turned\n", GetParam().name, found[mode].options().activation_bits,
-                    sum / static_cast<double>(n), n, n_turned);
+        std::printf("%s, %d bits: KLD %.3g on %zu tokens, %zu best tokens turned\n", GetParam().name,
+                    found[mode].options().activation_bits, sum / static_cast<double>(n), n, n_turned);
         const double bound_8 = n == kFirst ? GetParam().kld_max_8_first : GetParam().kld_max_8_all;
         EXPECT_LE(sum / static_cast<double>(n), mode == 0 ? bound_8 : 1e-5);
       }
@@ -106,7 +109,9 @@ TEST_P(Kld, StaysBelowItsBound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Kld, ::testing::Values(Case{"smollm2", test::smollm2(), 5.7e-3, 4.4e-3}, Case{"gemma3", test::gemma3(), 9.4e-3, 6.4e-3}),
+INSTANTIATE_TEST_SUITE_P(All, Kld,
+                         ::testing::Values(Case{"smollm2", test::smollm2(), 5.7e-3, 4.4e-3},
+                                           Case{"gemma3", test::gemma3(), 9.4e-3, 6.4e-3}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
 }  // namespace

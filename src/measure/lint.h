@@ -29,7 +29,6 @@ std::vector<LintFinding> lint(const LintInput& in);  // all of them
 
 // The token that ends an assistant's turn in the template, found by rendering a conversation;
 // nullopt where the template has none, such as one that ends turns with a line break.
-std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer,
-                                        const ChatTemplate& chat_template);
+std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
 }  // namespace assay::measure

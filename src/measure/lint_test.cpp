@@ -13,8 +13,8 @@
 #include "model/usual.h"
 #include "support/gguf_edit.h"
 #include "support/shared_data.h"
-#include "support/temp_folder.h"
 #include "support/talking_llama.h"
+#include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 
 namespace assay {
@@ -30,7 +30,9 @@ std::vector<LintFinding> lint_of(const std::filesystem::path& path) {
   options.lint = true;
   options.context.n_threads = 1;
   std::vector<LintFinding> found = inspect(path.string(), options).lint;
-  std::erase_if(found, [](const LintFinding& f) { return f.rule == "unusable" && f.message.find("'tokenizer.ggml.model' is needed") != std::string::npos; });
+  std::erase_if(found, [](const LintFinding& f) {
+    return f.rule == "unusable" && f.message.find("'tokenizer.ggml.model' is needed") != std::string::npos;
+  });
   return found;
 }
 
@@ -51,8 +53,7 @@ std::filesystem::path vocabulary(const std::string& name) {
 }
 
 TEST(Lint, RightVocabulariesAreFine) {
-  for (const char* name :
-       {"gpt-2", "llama-bpe", "llama-spm", "qwen2", "starcoder", "deepseek-coder"}) {
+  for (const char* name : {"gpt-2", "llama-bpe", "llama-spm", "qwen2", "starcoder", "deepseek-coder"}) {
     SCOPED_TRACE(name);
     ASSAY_REQUIRE_FILE(vocabulary(name));
     EXPECT_THAT(rules_of(lint_of(vocabulary(name))), IsEmpty());
@@ -63,16 +64,14 @@ TEST(Lint, AWrongPreTokenizerShowsInTheVocabulary) {
   struct Wrong {
     const char *vocabulary, *pre;
   };
-  for (const Wrong& wrong :
-       {Wrong{"llama-bpe", "gpt-2"}, Wrong{"llama-bpe", "smaug-bpe"}, Wrong{"qwen2", "llama-bpe"},
-        Wrong{"gpt-2", "smollm"}, Wrong{"gpt-2", "llama-bpe"}, Wrong{"starcoder", "gpt-2"},
-        Wrong{"starcoder", "llama-bpe"}, Wrong{"deepseek-coder", "qwen2"}}) {
+  for (const Wrong& wrong : {Wrong{"llama-bpe", "gpt-2"}, Wrong{"llama-bpe", "smaug-bpe"}, Wrong{"qwen2", "llama-bpe"},
+                             Wrong{"gpt-2", "smollm"}, Wrong{"gpt-2", "llama-bpe"}, Wrong{"starcoder", "gpt-2"},
+                             Wrong{"starcoder", "llama-bpe"}, Wrong{"deepseek-coder", "qwen2"}}) {
     SCOPED_TRACE(std::string(wrong.vocabulary) + " as " + wrong.pre);
     ASSAY_REQUIRE_FILE(vocabulary(wrong.vocabulary));
     const gguf::File file = gguf::File::open(vocabulary(wrong.vocabulary));
     test::GgufWriter edited = test::edited_copy(file, {"tokenizer.ggml.pre"});
-    EXPECT_THAT(rules_of(lint_of(edited.set("tokenizer.ggml.pre", wrong.pre))),
-                Contains("pre_tokenizer"));
+    EXPECT_THAT(rules_of(lint_of(edited.set("tokenizer.ggml.pre", wrong.pre))), Contains("pre_tokenizer"));
   }
 }
 
@@ -83,8 +82,7 @@ class LintChat : public ::testing::Test {
       "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' "
       "+ '\\n' }}{% endfor %}"
       "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-  std::vector<LintFinding> lint_with(const std::string& chat_template, bool add_bos = false,
-                                     uint32_t eos = 2) {
+  std::vector<LintFinding> lint_with(const std::string& chat_template, bool add_bos = false, uint32_t eos = 2) {
     const gguf::File file = gguf::File::open(test::smollm2());
     std::set<std::string> without = {"tokenizer.chat_template", "tokenizer.ggml.add_bos_token",
                                      "tokenizer.ggml.eos_token_id"};
@@ -100,15 +98,12 @@ class LintChat : public ::testing::Test {
 TEST_F(LintChat, RulesOfTemplates) {
   ASSAY_REQUIRE_FILE(test::smollm2());
   EXPECT_THAT(rules_of(lint_with(kTemplate)), IsEmpty());
-  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}" + std::string(kTemplate), true)),
-              Contains("bos_twice"));
-  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}{{ bos_token }}" + std::string(kTemplate))),
-              Contains("bos_twice"));
+  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}" + std::string(kTemplate), true)), Contains("bos_twice"));
+  EXPECT_THAT(rules_of(lint_with("{{ bos_token }}{{ bos_token }}" + std::string(kTemplate))), Contains("bos_twice"));
   EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{{ m['content'] }}{% endfor %}")),
               Contains("eos_in_template"));
-  EXPECT_THAT(
-      rules_of(lint_with("{% for m in messages %}{{ m['content'] + '<|im_end|>' }}{% endfor %}")),
-      Contains("generation_prompt"));
+  EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{{ m['content'] + '<|im_end|>' }}{% endfor %}")),
+              Contains("generation_prompt"));
   EXPECT_THAT(rules_of(lint_with("{% for m in messages %}{% if m['role'] == 'user' %}{{ "
                                  "m['content'] + eos_token }}{% endif %}{% endfor %}")),
               Contains("template_content"));
@@ -126,21 +121,18 @@ TEST(Lint, RulesOfHyperParameters) {
   EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file())), IsEmpty());
 
   spec.without = {"rope.freq_base"};
-  EXPECT_THAT(
-      rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.freq_base", 12345.0f))),
-      Contains("rope_base"));
+  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.freq_base", 12345.0f))),
+              Contains("rope_base"));
   spec.without = {"attention.layer_norm_rms_epsilon"};
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set(
-                  "llama.attention.layer_norm_rms_epsilon", 1e-3f))),
-              Contains("norm_eps"));
+  EXPECT_THAT(
+      rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.attention.layer_norm_rms_epsilon", 1e-3f))),
+      Contains("norm_eps"));
   spec.without = {"rope.dimension_count"};
-  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.dimension_count",
-                                                                      uint32_t{32}))),
+  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.rope.dimension_count", uint32_t{32}))),
               Contains("rope_dim"));
   spec.without = {};
-  EXPECT_THAT(
-      rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.vocab_size", uint32_t{97}))),
-      Contains("vocab_size"));
+  EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.vocab_size", uint32_t{97}))),
+              Contains("vocab_size"));
   EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(spec).file().set("llama.new_thing", 1.0f))),
               Contains("unread_key"));
   spec.n_ctx_train = 32768;
@@ -152,7 +144,8 @@ TEST(Lint, RulesOfHyperParameters) {
   EXPECT_THAT(rules_of(lint_of(test::TinyLlamaWriter(wide).file())), Contains("d_ff"));
 }
 
-// Every architecture that has a small model here, each of its keys with usual values: another value is said, by key and value.
+// Every architecture that has a small model here, each of its keys with usual values: another value is said, by key and
+// value.
 TEST(Lint, UnusualValuesOfEveryFamilyShow) {
   ASSAY_REQUIRE_FILE(test::shared("goldens/arch/qwen2.gguf"));
   std::set<std::string> architectures;
@@ -174,8 +167,12 @@ TEST(Lint, UnusualValuesOfEveryFamilyShow) {
       } else {
         edited.set(key, static_cast<uint32_t>(odd));
       }
-      const std::string shown = fmt::format("{:g}", old->type == gguf::ValueType::f32 ? static_cast<double>(static_cast<float>(odd)) : std::floor(odd));
-      EXPECT_THAT(lint_of(edited), Contains(testing::Field(&LintFinding::message, testing::AllOf(HasSubstr(shown), HasSubstr("known " + architecture + " models have")))))
+      const std::string shown = fmt::format(
+          "{:g}", old->type == gguf::ValueType::f32 ? static_cast<double>(static_cast<float>(odd)) : std::floor(odd));
+      EXPECT_THAT(lint_of(edited),
+                  Contains(testing::Field(
+                      &LintFinding::message,
+                      testing::AllOf(HasSubstr(shown), HasSubstr("known " + architecture + " models have")))))
           << key;
     }
   }
@@ -219,7 +216,9 @@ TEST(Lint, AMissingOrRepeatedHeadShows) {
 
 TEST(Lint, WhatCannotBeServedIsAFindingAndNoKeyIsUnreadBecauseOfIt) {
   test::TinyLlama spec;
-  const auto with = [&](const char* key, auto value) { return lint_of(test::TinyLlamaWriter(spec).file().set(key, value)); };
+  const auto with = [&](const char* key, auto value) {
+    return lint_of(test::TinyLlamaWriter(spec).file().set(key, value));
+  };
   const std::vector<LintFinding> odd = with("llama.rope.scaling.type", "odd");
   EXPECT_THAT(rules_of(odd), testing::AllOf(Contains("unusable"), testing::Not(Contains("unread_key"))));
   EXPECT_EQ(odd.front().rule, "unusable");
@@ -227,7 +226,8 @@ TEST(Lint, WhatCannotBeServedIsAFindingAndNoKeyIsUnreadBecauseOfIt) {
   EXPECT_THAT(odd.front().message, HasSubstr("llama.rope.scaling.type"));
   test::TalkingLlama one_word;
   one_word.words = {"a"};
-  const std::vector<LintFinding> pre = lint_of(test::talking_llama(one_word).set("tokenizer.chat_template", "{% if %}"));
+  const std::vector<LintFinding> pre =
+      lint_of(test::talking_llama(one_word).set("tokenizer.chat_template", "{% if %}"));
   EXPECT_THAT(rules_of(pre), Contains("unusable"));
 }
 
@@ -243,8 +243,7 @@ TEST(Lint, TextAndJsonTellThem) {
   EXPECT_THAT(in.lint_text(), HasSubstr("warning: rope_base: the base of RoPE is 12345"));
   EXPECT_THAT(in.to_json(), HasSubstr("\"rule\": \"rope_base\", \"level\": \"warning\""));
   options.lint = false;
-  EXPECT_THAT(inspect((folder / "m.gguf").string(), options).to_json(),
-              ::testing::Not(HasSubstr("\"lint\"")));
+  EXPECT_THAT(inspect((folder / "m.gguf").string(), options).to_json(), ::testing::Not(HasSubstr("\"lint\"")));
 }
 
 }  // namespace

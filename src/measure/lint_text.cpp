@@ -23,16 +23,14 @@ constexpr std::string_view kAnswerText = "It is three hundred metres high.";
 constexpr int64_t kTextsMax = 8192;      // of a vocabulary, cut by a pre-tokenizer
 constexpr double kShareOfCutMax = 1e-3;  // of tokens that a right pre-tokenizer cuts
 
-void add(std::vector<LintFinding>& found, std::string_view rule, LintLevel level,
-         std::string message) {
+void add(std::vector<LintFinding>& found, std::string_view rule, LintLevel level, std::string message) {
   found.push_back({std::string(rule), level, std::move(message)});
 }
 
 // The bytes of ordinary tokens that are whole UTF-8, spread over a byte-level vocabulary.
 std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
   std::vector<std::string> texts;
-  const int32_t stride =
-      std::max<int32_t>(1, tokenizer.vocab_size() / static_cast<int32_t>(kTextsMax));
+  const int32_t stride = std::max<int32_t>(1, tokenizer.vocab_size() / static_cast<int32_t>(kTextsMax));
   for (TokenId id = 0; id < tokenizer.vocab_size(); id += stride) {
     if (tokenizer.kind(id) != TokenKind::normal) continue;
     std::string bytes = tokenizer.piece(id);
@@ -52,8 +50,7 @@ int64_t count_cut(std::string_view name, const std::vector<std::string>& texts) 
 }
 
 bool is_number(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // Digits of the longest number that is a token, and of the longest that the pre-tokenizer leaves
@@ -62,8 +59,7 @@ int64_t longest_number(const Tokenizer& tokenizer) {
   size_t longest = 0;
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     std::string_view text = tokenizer.text(id);
-    if (tokenizer.kind(id) == TokenKind::normal && is_number(text))
-      longest = std::max(longest, text.size());
+    if (tokenizer.kind(id) == TokenKind::normal && is_number(text)) longest = std::max(longest, text.size());
   }
   return static_cast<int64_t>(longest);
 }
@@ -104,23 +100,18 @@ void check_pre_tokenizer(const Tokenizer& tokenizer, std::vector<LintFinding>& f
                              own, n_cut, texts.size(), best, n_best));
     }
   }
-  const int64_t in_vocabulary = longest_number(tokenizer),
-                left_whole = longest_number_left_whole(own);
-  if (in_vocabulary <= 3 && left_whole > std::max<int64_t>(in_vocabulary, 1) &&
-      tokenizer.vocab_size() > 10000) {
+  const int64_t in_vocabulary = longest_number(tokenizer), left_whole = longest_number_left_whole(own);
+  if (in_vocabulary <= 3 && left_whole > std::max<int64_t>(in_vocabulary, 1) && tokenizer.vocab_size() > 10000) {
     add(found, "pre_tokenizer", LintLevel::warning,
         fmt::format("tokenizer.ggml.pre = \"{}\" leaves numbers of {} digits whole, the vocabulary "
                     "has none of more than {}: the file may name "
                     "the wrong one",
-                    own, left_whole == 20 ? "any number of" : std::to_string(left_whole),
-                    in_vocabulary));
+                    own, left_whole == 20 ? "any number of" : std::to_string(left_whole), in_vocabulary));
   }
   const bool is_llama3 = tokenizer.find("<|begin_of_text|>") && tokenizer.vocab_size() == 128256;
   if (is_llama3 && own != "llama-bpe" && own != "llama3" && own != "llama-v3") {
     add(found, "pre_tokenizer", LintLevel::warning,
-        fmt::format(
-            "tokenizer.ggml.pre = \"{}\", but the vocabulary is Llama 3's, which is \"llama-bpe\"",
-            own));
+        fmt::format("tokenizer.ggml.pre = \"{}\", but the vocabulary is Llama 3's, which is \"llama-bpe\"", own));
   }
 }
 
@@ -128,8 +119,7 @@ void check_sentence_pieces(const Tokenizer& tokenizer, const gguf::Metadata& met
                            std::vector<LintFinding>& found) {
   if (tokenizer.model() != "llama") return;
   int64_t n_bytes = 0;
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
-    n_bytes += tokenizer.kind(id) == TokenKind::byte ? 1 : 0;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) n_bytes += tokenizer.kind(id) == TokenKind::byte ? 1 : 0;
   if (n_bytes != 256) {
     add(found, "byte_tokens", LintLevel::warning,
         fmt::format("{} tokens are bytes, needs 256: characters without a token become unknown (an "
@@ -161,18 +151,17 @@ void check_bos(const Tokenizer& tokenizer, std::vector<LintFinding>& found) {
     add(found, "end_of_generation", LintLevel::error,
         "no token ends a generation: the file names no EOS and the vocabulary has no known one");
   }
-  const bool surrounds = tokenizer.model() == "t5" || tokenizer.model() == "bert";  // vocabularies of encoders, which answer nothing
+  const bool surrounds =
+      tokenizer.model() == "t5" || tokenizer.model() == "bert";  // vocabularies of encoders, which answer nothing
   if (tokenizer.adds_eos() && !surrounds) {
     add(found, "bos_eos", LintLevel::warning,
         "the file asks for EOS behind each text: a prompt would end before its answer");
   }
 }
 
-std::string rendered(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                     const boost::json::array& messages, bool generation_prompt) {
-  const auto text_of = [&](std::optional<TokenId> id) {
-    return id ? std::string(tokenizer.text(*id)) : std::string();
-  };
+std::string rendered(const Tokenizer& tokenizer, const ChatTemplate& chat, const boost::json::array& messages,
+                     bool generation_prompt) {
+  const auto text_of = [&](std::optional<TokenId> id) { return id ? std::string(tokenizer.text(*id)) : std::string(); };
   TemplateInput input;
   input.messages_json = boost::json::serialize(messages);
   input.add_generation_prompt = generation_prompt;
@@ -199,16 +188,14 @@ std::optional<TokenId> special_at(const Tokenizer& tokenizer, std::string_view t
   return longest;
 }
 
-void check_rendered(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                    std::vector<LintFinding>& found) {
+void check_rendered(const Tokenizer& tokenizer, const ChatTemplate& chat, std::vector<LintFinding>& found) {
   const std::string with = rendered(tokenizer, chat, conversation(), true),
                     without = rendered(tokenizer, chat, conversation(), false);
   if (with == without) {
     add(found, "generation_prompt", LintLevel::warning,
         "the template adds nothing where an answer is to begin (add_generation_prompt)");
   }
-  const std::string bos =
-      tokenizer.bos() ? std::string(tokenizer.text(*tokenizer.bos())) : std::string();
+  const std::string bos = tokenizer.bos() ? std::string(tokenizer.text(*tokenizer.bos())) : std::string();
   if (!bos.empty() && with.starts_with(bos + bos)) {
     add(found, "bos_twice", LintLevel::error,
         fmt::format("the template begins its text with {} twice", base::shown(bos)));
@@ -233,9 +220,8 @@ void check_rendered(const Tokenizer& tokenizer, const ChatTemplate& chat,
                     *end, base::shown(tokenizer.text(*end))));
   }
   const std::vector<TokenId> ends = tokenizer.end_of_generation();
-  const bool has_end = std::any_of(ends.begin(), ends.end(), [&](TokenId id) {
-    return with.find(tokenizer.text(id)) != std::string::npos;
-  });
+  const bool has_end = std::any_of(ends.begin(), ends.end(),
+                                   [&](TokenId id) { return with.find(tokenizer.text(id)) != std::string::npos; });
   if (!end && !has_end) {
     add(found, "eos_in_template", LintLevel::warning,
         "no token that ends a generation appears in a conversation as the template renders it");
@@ -244,8 +230,7 @@ void check_rendered(const Tokenizer& tokenizer, const ChatTemplate& chat,
 
 }  // namespace
 
-std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer,
-                                        const ChatTemplate& chat_template) {
+std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat_template) {
   boost::json::array messages = conversation();
   messages.pop_back();  // what follows the answer then is its end, and no mark of another turn
   const std::string text = rendered(tokenizer, chat_template, messages, false);

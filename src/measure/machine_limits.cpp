@@ -30,7 +30,9 @@ double measure_read_bandwidth(base::ThreadPool& pool) {
   const int n_threads = pool.n_threads();
   base::AlignedBuffer buffer(static_cast<uint64_t>(n_threads * kBytesPerThread), "measuring the read bandwidth");
   buffer.advise_huge_pages();
-  const auto part_of = [&](int64_t i) { return std::assume_aligned<64>(reinterpret_cast<uint64_t*>(buffer.data() + i * kBytesPerThread)); };
+  const auto part_of = [&](int64_t i) {
+    return std::assume_aligned<64>(reinterpret_cast<uint64_t*>(buffer.data() + i * kBytesPerThread));
+  };
   pool.run(n_threads, [&](int64_t i, int) { std::fill_n(part_of(i), kWordsPerThread, 1); });
   std::atomic<uint64_t> total{0};  // the sums are used, so that no read can be left out
   double best = 0;

@@ -1,5 +1,5 @@
-// Perplexity and divergence, chunk by chunk: assay/perplexity.h. Two contexts go through a chunk together, a few positions at a time, so
-// that no more than these positions' logits are held.
+// Perplexity and divergence, chunk by chunk: assay/perplexity.h. Two contexts go through a chunk together, a few
+// positions at a time, so that no more than these positions' logits are held.
 #include "assay/perplexity.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,8 @@ struct RowScore {
 };
 
 size_t best_of(std::span<const double> x) {  // the first of equal ones; never beyond the row, whatever is in it
-  return static_cast<size_t>(std::max_element(x.begin(), x.end(), [](double a, double b) { return a < b; }) - x.begin());
+  return static_cast<size_t>(std::max_element(x.begin(), x.end(), [](double a, double b) { return a < b; }) -
+                             x.begin());
 }
 
 RowScore score_row(std::span<const double> logits, TokenId token) {
@@ -34,7 +35,8 @@ RowScore score_row(std::span<const double> logits, TokenId token) {
   return row;
 }
 
-// sum p_base (log p_base - log p) = sum p_base (base - logits) - (log_sum_exp(base) - log_sum_exp(logits)): one exponential a value.
+// sum p_base (log p_base - log p) = sum p_base (base - logits) - (log_sum_exp(base) - log_sum_exp(logits)): one
+// exponential a value.
 RowScore compare_row(std::span<const double> logits, std::span<const double> base, TokenId token) {
   const size_t best = best_of(logits), base_best = best_of(base);
   const double total = log_sum_exp(logits);
@@ -43,7 +45,9 @@ RowScore compare_row(std::span<const double> logits, std::span<const double> bas
   for (size_t i = 0; i < base.size(); ++i) {
     const double w = num::exp64(base[i] - base[base_best]);
     weight[i % kLanes] += w;
-    if (w != 0) distance[i % kLanes] += w * (base[i] - logits[i]);  // what the base rules out adds nothing, even where it is infinite
+    if (w != 0)
+      distance[i % kLanes] +=
+          w * (base[i] - logits[i]);  // what the base rules out adds nothing, even where it is infinite
   }
   double weights = 0, distances = 0;
   for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -76,7 +80,9 @@ struct Side {
   }
   bool collect(std::span<const TokenId> tokens, const RunRequest& request) {
     rows.clear();
-    const auto add = [&](int64_t, std::span<const double> logits) { rows.insert(rows.end(), logits.begin(), logits.end()); };
+    const auto add = [&](int64_t, std::span<const double> logits) {
+      rows.insert(rows.end(), logits.begin(), logits.end());
+    };
     const int64_t n = context->decode_all(tokens, add, 0, request);
     return n == static_cast<int64_t>(tokens.size());
   }
@@ -93,7 +99,8 @@ std::optional<TokenId> first_token_of(const Context& context) {
 class Run {
  public:
   Run(Context& context, Context* base, std::span<const TokenId> ids, const PerplexityOptions& options)
-      : ids_(ids), options_(options), request_{.cancelled = options.cancelled}, pool_(context.state().pool), vocab_size_(context.model().vocab_size()) {
+      : ids_(ids), options_(options), request_{.cancelled = options.cancelled}, pool_(context.state().pool),
+        vocab_size_(context.model().vocab_size()) {
     sides_.push_back({&context, {}});
     if (base != nullptr) sides_.push_back({base, {}});
     n_rows_ = context.options().n_outputs_max;
@@ -143,12 +150,15 @@ class Run {
 
   bool score_piece(int64_t begin, int64_t n) {
     for (Side& side : sides_) {
-      if (cancelled() || !side.collect(std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), request_)) return false;
+      if (cancelled() ||
+          !side.collect(std::span(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), request_))
+        return false;
     }
     pool_.run(n, [&](int64_t i, int) {
       const TokenId next = tokens_[static_cast<size_t>(begin + i + 1)];
       const std::span<const double> logits = sides_[0].row(i, vocab_size_);
-      scores_[static_cast<size_t>(i)] = sides_.size() == 1 ? score_row(logits, next) : compare_row(logits, sides_[1].row(i, vocab_size_), next);
+      scores_[static_cast<size_t>(i)] =
+          sides_.size() == 1 ? score_row(logits, next) : compare_row(logits, sides_[1].row(i, vocab_size_), next);
     });
     chunk_.insert(chunk_.end(), scores_.begin(), scores_.begin() + static_cast<std::ptrdiff_t>(n));
     return true;
@@ -168,7 +178,8 @@ class Run {
         same_top_ += row.same_top ? 1 : 0;
       }
       if (options_.keep_tokens) {
-        all_.push_back({index, ids_[static_cast<size_t>(index)], row.nll, row.base_nll, row.kl_divergence, row.same_top});
+        all_.push_back(
+            {index, ids_[static_cast<size_t>(index)], row.nll, row.base_nll, row.kl_divergence, row.same_top});
       }
       ++index;
     }
@@ -176,7 +187,8 @@ class Run {
 
   void report(int64_t i_chunk, int64_t n_done) const {
     if (!options_.progress) return;
-    const double so_far = nll_.empty() ? std::numeric_limits<double>::quiet_NaN() : std::exp(nll_sum_ / static_cast<double>(nll_.size()));
+    const double so_far =
+        nll_.empty() ? std::numeric_limits<double>::quiet_NaN() : std::exp(nll_sum_ / static_cast<double>(nll_.size()));
     options_.progress(i_chunk * (options_.n_chunk - 1) + n_done, n_chunks_ * (options_.n_chunk - 1), so_far);
   }
 
@@ -225,14 +237,15 @@ class Run {
 
 void check_same_vocabulary(const Model& model, const Model& base) {
   if (model.vocab_size() != base.vocab_size()) {
-    throw Error(Errc::bad_request, fmt::format("{}: needs the vocabulary of {}, which has {} tokens, found {}", base.path(), model.path(),
-                                               model.vocab_size(), base.vocab_size()));
+    throw Error(Errc::bad_request, fmt::format("{}: needs the vocabulary of {}, which has {} tokens, found {}",
+                                               base.path(), model.path(), model.vocab_size(), base.vocab_size()));
   }
   if (!model.tokenizer() || !base.tokenizer() || model.tokenizer() == base.tokenizer()) return;
   for (TokenId id = 0; id < model.vocab_size(); ++id) {
     if (model.tokenizer()->text(id) == base.tokenizer()->text(id)) continue;
-    throw Error(Errc::bad_request, fmt::format("{}: needs the vocabulary of {}, whose token {} is \"{}\", found \"{}\"", base.path(),
-                                               model.path(), id, model.tokenizer()->text(id), base.tokenizer()->text(id)));
+    throw Error(Errc::bad_request,
+                fmt::format("{}: needs the vocabulary of {}, whose token {} is \"{}\", found \"{}\"", base.path(),
+                            model.path(), id, model.tokenizer()->text(id), base.tokenizer()->text(id)));
   }
 }
 
@@ -240,35 +253,46 @@ void check_ids(const Model& model, std::span<const TokenId> ids, const Perplexit
   const auto is_known = [&](TokenId id) { return id >= 0 && id < model.vocab_size(); };
   const int64_t id_max = model.vocab_size() - 1;
   if (options.first_token && !is_known(*options.first_token)) {
-    throw Error(Errc::bad_request, fmt::format("first token of the chunks: needs an id from 0 to {}, found {}", id_max, *options.first_token));
+    throw Error(Errc::bad_request, fmt::format("first token of the chunks: needs an id from 0 to {}, found {}", id_max,
+                                               *options.first_token));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (!is_known(ids[i])) throw Error(Errc::bad_request, fmt::format("token {} of the text: needs an id from 0 to {}, found {}", i, id_max, ids[i]));
+    if (!is_known(ids[i]))
+      throw Error(Errc::bad_request,
+                  fmt::format("token {} of the text: needs an id from 0 to {}, found {}", i, id_max, ids[i]));
   }
 }
 
 void check_fits(const Context& context, int64_t n_chunk) {
   if (n_chunk > context.n_ctx()) {
-    throw Error(Errc::bad_request, fmt::format("perplexity: chunks of {} tokens need a context of as many, found one of {} positions", n_chunk,
-                                               context.n_ctx()));
+    throw Error(Errc::bad_request,
+                fmt::format("perplexity: chunks of {} tokens need a context of as many, found one of {} positions",
+                            n_chunk, context.n_ctx()));
   }
 }
 
 }  // namespace
 
-PerplexityResult perplexity(Context& context, Context* base, std::span<const TokenId> ids, const PerplexityOptions& options) {
+PerplexityResult perplexity(Context& context, Context* base, std::span<const TokenId> ids,
+                            const PerplexityOptions& options) {
   if (options.n_chunk < kChunkMin) {
-    throw Error(Errc::bad_request, fmt::format("perplexity: needs chunks (-c) of {} tokens or more, found {}", kChunkMin, options.n_chunk));
+    throw Error(Errc::bad_request, fmt::format("perplexity: needs chunks (-c) of {} tokens or more, found {}",
+                                               kChunkMin, options.n_chunk));
   }
-  if (options.n_chunks_max < 0) throw Error(Errc::bad_request, fmt::format("perplexity: {} chunks were asked for", options.n_chunks_max));
+  if (options.n_chunks_max < 0)
+    throw Error(Errc::bad_request, fmt::format("perplexity: {} chunks were asked for", options.n_chunks_max));
   const int64_t n_tokens = static_cast<int64_t>(ids.size());
   if (n_tokens / 2 < options.n_chunk) {
-    throw Error(Errc::bad_request, fmt::format("perplexity: chunks (-c) of {} tokens need a text of two chunks or more, {} tokens; found one "
-                                               "of {}", options.n_chunk, 2 * static_cast<uint64_t>(options.n_chunk), n_tokens));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("perplexity: chunks (-c) of {} tokens need a text of two chunks or more, {} tokens; found one "
+                    "of {}",
+                    options.n_chunk, 2 * static_cast<uint64_t>(options.n_chunk), n_tokens));
   }
   check_ids(context.model(), ids, options);
   check_fits(context, options.n_chunk);
-  if (base == &context) throw Error(Errc::bad_request, "perplexity: a context cannot be its own base, both hold a cache");
+  if (base == &context)
+    throw Error(Errc::bad_request, "perplexity: a context cannot be its own base, both hold a cache");
   if (base != nullptr) {
     check_fits(*base, options.n_chunk);
     check_same_vocabulary(context.model(), base->model());

@@ -1,5 +1,5 @@
-// Perplexity against Hugging Face transformers' float64 figures of tiny random models (tests/data/goldens/tiny), and its rules: which tokens
-// count, what a chunk sees, what is refused.
+// Perplexity against Hugging Face transformers' float64 figures of tiny random models (tests/data/goldens/tiny), and
+// its rules: which tokens count, what a chunk sees, what is refused.
 #include "assay/perplexity.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,8 @@ Tiny load_tiny(const std::string& name) {
           Model::load(test::shared("goldens/tiny/" + name + ".gguf").string(), {.tokenizer = false})};
 }
 
-Context make_context(const std::shared_ptr<const Model>& model, int64_t n_outputs_max = 0, Numerics numerics = Numerics::f32) {
+Context make_context(const std::shared_ptr<const Model>& model, int64_t n_outputs_max = 0,
+                     Numerics numerics = Numerics::f32) {
   ContextOptions options;
   options.numerics = numerics;
   options.cache_k = options.cache_v = KvType::f32;
@@ -42,7 +43,8 @@ Context make_context(const std::shared_ptr<const Model>& model, int64_t n_output
   return Context(model, options);
 }
 
-std::vector<TokenId> repeated(const std::vector<TokenId>& ids, size_t n_chunk) {  // the first n_chunk tokens, twice, and a rest that is left over
+std::vector<TokenId> repeated(const std::vector<TokenId>& ids,
+                              size_t n_chunk) {  // the first n_chunk tokens, twice, and a rest that is left over
   std::vector<TokenId> text(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n_chunk));
   text.insert(text.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n_chunk));
   text.insert(text.end(), ids.begin(), ids.begin() + 2);
@@ -56,7 +58,8 @@ TEST_P(PerplexityGolden, ScoresTheSecondHalfOfEachChunkFromAnEmptyContext) {
   const Tiny tiny = load_tiny("llama");
   for (const size_t n_chunk : {3u, 20u, 27u, 40u}) {
     Context context = make_context(tiny.model, GetParam());
-    const auto r = perplexity(context, nullptr, repeated(tiny.golden.ids, n_chunk), {.n_chunk = static_cast<int64_t>(n_chunk), .keep_tokens = true});
+    const auto r = perplexity(context, nullptr, repeated(tiny.golden.ids, n_chunk),
+                              {.n_chunk = static_cast<int64_t>(n_chunk), .keep_tokens = true});
     // Position p predicts token p + 1; positions n_chunk / 2 to n_chunk - 2 count, in both chunks alike.
     std::vector<double> nll;
     for (size_t p = n_chunk / 2; p + 1 < n_chunk; ++p) nll.push_back(tiny.golden.nll[p]);
@@ -89,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(RowsHeld, PerplexityGolden, ::testing::Values(0, 1, 7))
 double divergence(const std::vector<double>& base, const std::vector<double>& logits) {
   const double base_sum = test::log_sum_exp(base), sum = test::log_sum_exp(logits);
   double result = 0;
-  for (size_t i = 0; i < base.size(); ++i) result += std::exp(base[i] - base_sum) * ((base[i] - base_sum) - (logits[i] - sum));
+  for (size_t i = 0; i < base.size(); ++i)
+    result += std::exp(base[i] - base_sum) * ((base[i] - base_sum) - (logits[i] - sum));
   return result;
 }
 
@@ -98,7 +102,8 @@ TEST(Perplexity, DivergenceIsThatOfTransformersLogits) {
   const Tiny ours = load_tiny("llama-rope-linear"), base = load_tiny("llama");
   ASSERT_EQ(ours.golden.ids, base.golden.ids);
   Context context = make_context(ours.model, 5), base_context = make_context(base.model, 3);
-  const auto r = perplexity(context, &base_context, repeated(base.golden.ids, 40), {.n_chunk = 40, .keep_tokens = true});
+  const auto r =
+      perplexity(context, &base_context, repeated(base.golden.ids, 40), {.n_chunk = 40, .keep_tokens = true});
   ASSERT_TRUE(r.compared);
   ASSERT_EQ(r.n_scored, 38);
   double change = 0, top = 0, ratio = 0;
@@ -148,7 +153,8 @@ class PerplexityRules : public ::testing::Test {
     for (int i = 0; i < n; ++i) ids.push_back((i * i * 5 + 11 * i + 3) % 96);
     return ids;
   }
-  std::string refusal(Context& context, Context* base, const std::vector<TokenId>& ids, const PerplexityOptions& options) {
+  std::string refusal(Context& context, Context* base, const std::vector<TokenId>& ids,
+                      const PerplexityOptions& options) {
     try {
       perplexity(context, base, ids, options);
     } catch (const Error& e) {
@@ -216,13 +222,17 @@ TEST_F(PerplexityRules, ChunksAreCountedAndCancelledWhole) {
 
 TEST_F(PerplexityRules, WhatCannotBeServedIsRefusedByName) {
   Context context = make_context(model_);
-  EXPECT_THAT(refusal(context, nullptr, text(31), {.n_chunk = 16}), HasSubstr("two chunks or more, 32 tokens; found one of 31"));
+  EXPECT_THAT(refusal(context, nullptr, text(31), {.n_chunk = 16}),
+              HasSubstr("two chunks or more, 32 tokens; found one of 31"));
   EXPECT_THAT(refusal(context, nullptr, {}, {.n_chunk = 16}), HasSubstr("found one of 0"));
   EXPECT_THAT(refusal(context, nullptr, text(31), {.n_chunk = 2}), HasSubstr("3 tokens or more, found 2"));
   EXPECT_THAT(refusal(context, nullptr, text(31), {.n_chunk = INT64_MAX}), HasSubstr("two chunks"));
-  EXPECT_THAT(refusal(context, nullptr, text(300), {.n_chunk = 65}), HasSubstr("a context of as many, found one of 64"));
-  EXPECT_THAT(refusal(context, nullptr, {1, 2, 3, 4, 5, 96}, {.n_chunk = 3}), HasSubstr("token 5 of the text: needs an id from 0 to 95, found 96"));
-  EXPECT_THAT(refusal(context, nullptr, text(32), {.n_chunk = 3, .first_token = -1}), HasSubstr("first token of the chunks"));
+  EXPECT_THAT(refusal(context, nullptr, text(300), {.n_chunk = 65}),
+              HasSubstr("a context of as many, found one of 64"));
+  EXPECT_THAT(refusal(context, nullptr, {1, 2, 3, 4, 5, 96}, {.n_chunk = 3}),
+              HasSubstr("token 5 of the text: needs an id from 0 to 95, found 96"));
+  EXPECT_THAT(refusal(context, nullptr, text(32), {.n_chunk = 3, .first_token = -1}),
+              HasSubstr("first token of the chunks"));
   EXPECT_THAT(refusal(context, &context, text(32), {.n_chunk = 16}), HasSubstr("its own base"));
   test::TinyLlama other;
   other.vocab_size = 97;
@@ -236,7 +246,8 @@ TEST_F(PerplexityRules, ThreadsAndRowsHeldChangeNoBit) {
   many_options.n_threads = 3;
   many_options.n_outputs_max = 6;
   Context many(model_, many_options);
-  const auto a = perplexity(one, &base, text(48), {.n_chunk = 24}), b = perplexity(many, &base, text(48), {.n_chunk = 24});
+  const auto a = perplexity(one, &base, text(48), {.n_chunk = 24}),
+             b = perplexity(many, &base, text(48), {.n_chunk = 24});
   EXPECT_EQ(a.mean_nll, b.mean_nll);
   EXPECT_EQ(a.kl_divergence.mean, b.kl_divergence.mean);
   EXPECT_EQ(a.probability_change.p99_9, b.probability_change.p99_9);
@@ -252,7 +263,8 @@ TEST_F(PerplexityRules, NoNumberIsCounted) {
   test::TinyLlamaWriter writer(spec);
   writer.file().tensor("output_norm.weight", {64}, std::vector<float>(64, std::nanf("")));
   writer.file().write(folder_ / "nan.gguf");
-  Context context = make_context(Model::load((folder_ / "nan.gguf").string(), {.tokenizer = false})), base = make_context(model_);
+  Context context = make_context(Model::load((folder_ / "nan.gguf").string(), {.tokenizer = false})),
+          base = make_context(model_);
   const auto r = perplexity(context, &base, text(32), {.n_chunk = 16});
   EXPECT_EQ(r.n_not_finite, r.n_scored);
   EXPECT_TRUE(std::isnan(r.perplexity));

@@ -80,14 +80,19 @@ class StepTimes final : public ops::StepTimer {
 }  // namespace
 
 Profile profile(Context& context, int64_t n_tokens, int64_t n_past, int64_t n_repetitions) {
-  if (n_tokens < 1 || n_tokens > context.options().n_ubatch || n_past < 0 || n_past + n_tokens > context.n_ctx() || n_repetitions < 1) {
-    throw Error(Errc::bad_request, fmt::format("a profile of {} tokens after {}, {} times: needs 1 to {} tokens (-ub) within the {} positions "
-                                               "of the context (-c)", n_tokens, n_past, n_repetitions, context.options().n_ubatch,
-                                               context.n_ctx()));
+  if (n_tokens < 1 || n_tokens > context.options().n_ubatch || n_past < 0 || n_past + n_tokens > context.n_ctx() ||
+      n_repetitions < 1) {
+    throw Error(
+        Errc::bad_request,
+        fmt::format("a profile of {} tokens after {}, {} times: needs 1 to {} tokens (-ub) within the {} positions "
+                    "of the context (-c)",
+                    n_tokens, n_past, n_repetitions, context.options().n_ubatch, context.n_ctx()));
   }
-  if (!context.state().executor->supports().timer) throw Error(Errc::bad_request, "profile: what runs here cannot tell its steps apart");
+  if (!context.state().executor->supports().timer)
+    throw Error(Errc::bad_request, "profile: what runs here cannot tell its steps apart");
   const int64_t vocab_size = context.model().vocab_size();
-  const std::vector<TokenId> past = measure::random_tokens(n_past, vocab_size), ids = measure::random_tokens(n_tokens, vocab_size);
+  const std::vector<TokenId> past = measure::random_tokens(n_past, vocab_size),
+                             ids = measure::random_tokens(n_tokens, vocab_size);
   context.clear();
   if (n_past > 0) context.decode(past);
   const auto run = [&] {

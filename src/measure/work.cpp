@@ -19,7 +19,8 @@ Work WorkCounter::of_op(const ops::Op& op, const RunShape& shape) const {
   work.bytes = found.bytes;
   work.multiply_adds = found.multiply_adds;
   const bool of_integers = found.of_integers && options_.activation_bits != 16;
-  (of_integers ? work.byte_products : work.float_multiply_adds) = found.multiply_adds * (of_integers && options_.activation_bits == 15 ? 2 : 1);
+  (of_integers ? work.byte_products : work.float_multiply_adds) =
+      found.multiply_adds * (of_integers && options_.activation_bits == 15 ? 2 : 1);
   return work;
 }
 

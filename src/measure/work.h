@@ -1,5 +1,5 @@
-// What a run of a plan has to do at least: the bytes it reads and its multiply-adds, counted from the plan alone. Benchmarks hold their
-// times against these.
+// What a run of a plan has to do at least: the bytes it reads and its multiply-adds, counted from the plan alone.
+// Benchmarks hold their times against these.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class WorkCounter {
 
   Work of_op(const ops::Op& op, const RunShape& shape) const;
   Work of_run(const RunShape& shape) const;
-  // Of one repetition of the test: its prompts in chunks of n_ubatch, one sequence after the other, then its single tokens together.
+  // Of one repetition of the test: its prompts in chunks of n_ubatch, one sequence after the other, then its single
+  // tokens together.
   Work of_test(const BenchTest& test) const;
 
  private:

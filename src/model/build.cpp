@@ -17,7 +17,8 @@ const Architecture& find_architecture(std::string_view name) {
     if (architecture.name == name) return architecture;
   }
   std::string known;
-  for (const Architecture& architecture : architectures()) known += fmt::format("{}{}", known.empty() ? "" : ", ", architecture.name);
+  for (const Architecture& architecture : architectures())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", architecture.name);
   throw Error(Errc::unsupported, fmt::format("general.architecture = \"{}\": this build serves {}", name, known));
 }
 
@@ -25,8 +26,10 @@ const Architecture& find_architecture(std::string_view name) {
 int64_t vocab_size(const gguf::File& file) {
   const gguf::Tensor* table = file.find("token_embd.weight");
   if (table == nullptr) {
-    throw Error(Errc::bad_file, "token_embd.weight: the file has no tensor of this name; it may be a vocabulary only, or a later part of a "
-                                "split model");
+    throw Error(
+        Errc::bad_file,
+        "token_embd.weight: the file has no tensor of this name; it may be a vocabulary only, or a later part of a "
+        "split model");
   }
   const int64_t rows = table->view.shape.rows();
   if (rows < 1 || rows > kVocabMax) {

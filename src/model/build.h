@@ -13,10 +13,12 @@ namespace assay::model {
 struct BuiltModel {
   Hparams hparams;
   ops::Plan plan;  // its weights point into the file's map
-  std::vector<tensor::TensorView> dense;  // matrices that follow the pooling of embeddings, in order; they point there too
+  std::vector<tensor::TensorView>
+      dense;  // matrices that follow the pooling of embeddings, in order; they point there too
 };
 
-// Error(unsupported) for an architecture that is not served, with those that are; Error(bad_file) where keys or tensors do not fit.
+// Error(unsupported) for an architecture that is not served, with those that are; Error(bad_file) where keys or tensors
+// do not fit.
 BuiltModel build_model(const gguf::File& file);
 bool is_served(std::string_view architecture) noexcept;
 

@@ -77,7 +77,7 @@ TEST(BuildModel, TiedHeadIsEnteredOnce) {
 }
 
 struct BadKey {
-  std::string key;                          // less "llama."
+  std::string key;                                           // less "llama."
   std::function<void(GgufWriter&, const std::string&)> set;  // null: the key is left out
   Errc code;
   std::string message;
@@ -93,7 +93,8 @@ TEST(BuildModel, RefusesHyperParametersOutOfRange) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<BadKey> cases = {
-      {"block_count", to(uint32_t{600}), Errc::bad_file, "blk.2.attn_norm.weight"},  // no table of layers has a fixed size
+      {"block_count", to(uint32_t{600}), Errc::bad_file,
+       "blk.2.attn_norm.weight"},  // no table of layers has a fixed size
       {"block_count", to(uint32_t{1} << 31), Errc::bad_file, "1 to 4096, found 2147483648"},
       {"block_count", to(uint32_t{0}), Errc::bad_file, "1 to 4096, found 0"},
       {"block_count", to("two"), Errc::bad_file, "llama.block_count"},
@@ -110,8 +111,10 @@ TEST(BuildModel, RefusesHyperParametersOutOfRange) {
       {"embedding_length", to(uint32_t{128}), Errc::bad_file, "token_embd.weight: needs 40 x 128, found 40 x 64"},
       {"feed_forward_length", to(uint32_t{0}), Errc::bad_file, "llama.feed_forward_length"},
       {"feed_forward_length", to(uint32_t{95}), Errc::bad_file, "blk.0.ffn_gate.weight: needs 95 x 64"},
-      {"feed_forward_length", to(std::vector<uint32_t>{96}), Errc::bad_file, "llama.feed_forward_length: needs 2 values"},
-      {"feed_forward_length", to(std::vector<uint32_t>{96, 128}), Errc::bad_file, "blk.1.ffn_gate.weight: needs 128 x 64"},
+      {"feed_forward_length", to(std::vector<uint32_t>{96}), Errc::bad_file,
+       "llama.feed_forward_length: needs 2 values"},
+      {"feed_forward_length", to(std::vector<uint32_t>{96, 128}), Errc::bad_file,
+       "blk.1.ffn_gate.weight: needs 128 x 64"},
       {"attention.head_count", to(uint32_t{0}), Errc::bad_file, "llama.attention.head_count"},
       {"attention.head_count", to(~uint32_t{0}), Errc::bad_file, "llama.attention.head_count"},
       {"attention.head_count", to(uint32_t{8}), Errc::bad_file, "blk.0.attn_q.weight: needs 128 x 64"},
@@ -155,7 +158,8 @@ TEST(BuildModel, RefusesHyperParametersOutOfRange) {
 
 TEST(BuildModel, NamesArchitecturesThatItDoesNotServe) {
   Errc code{};
-  EXPECT_THAT(failure(GgufWriter().set("general.architecture", "no-such-family").bytes(), code), HasSubstr("\"no-such-family\": this build serves llama, gemma3"));
+  EXPECT_THAT(failure(GgufWriter().set("general.architecture", "no-such-family").bytes(), code),
+              HasSubstr("\"no-such-family\": this build serves llama, gemma3"));
   EXPECT_EQ(code, Errc::unsupported);
   EXPECT_THAT(failure(GgufWriter().set("x", "y").bytes(), code), HasSubstr("general.architecture"));
   EXPECT_EQ(code, Errc::bad_file);
@@ -172,18 +176,27 @@ TEST(BuildModel, RefusesTensorsThatDoNotFit) {
   const std::vector<Case> cases = {
       {"token_embd.weight", [](GgufWriter&) {}, Errc::bad_file, "token_embd.weight"},
       {"blk.1.ffn_up.weight", [](GgufWriter&) {}, Errc::bad_file, "blk.1.ffn_up.weight: the file has no tensor"},
-      {"output_norm.weight", [](GgufWriter& f) { f.tensor("output_norm.weight", {63}, std::vector<float>(63)); }, Errc::bad_file,
-       "needs 64 elements, found 63"},
-      {"output_norm.weight", [](GgufWriter& f) { f.tensor("output_norm.weight", tensor::DType::F16, {64}, Bytes(128)); },
-       Errc::unsupported, "F16"},
-      {"blk.0.attn_q.weight", [&](GgufWriter& f) { f.tensor("blk.0.attn_q.weight", {1, 64, 64}, zeros); }, Errc::bad_file,
-       "needs 64 x 64, found 1 x 64 x 64"},
-      {"blk.0.attn_q.weight", [](GgufWriter& f) { f.tensor("blk.0.attn_q.weight", tensor::DType::I32, {64, 64}, Bytes(4 * 64 * 64)); },
+      {"output_norm.weight", [](GgufWriter& f) { f.tensor("output_norm.weight", {63}, std::vector<float>(63)); },
+       Errc::bad_file, "needs 64 elements, found 63"},
+      {"output_norm.weight",
+       [](GgufWriter& f) { f.tensor("output_norm.weight", tensor::DType::F16, {64}, Bytes(128)); }, Errc::unsupported,
+       "F16"},
+      {"blk.0.attn_q.weight",
+       [&](GgufWriter& f) {
+         f.tensor("blk.0.attn_q.weight", {1, 64, 64}, zeros);
+       },
+       Errc::bad_file, "needs 64 x 64, found 1 x 64 x 64"},
+      {"blk.0.attn_q.weight",
+       [](GgufWriter& f) {
+         f.tensor("blk.0.attn_q.weight", tensor::DType::I32, {64, 64}, Bytes(4 * 64 * 64));
+       },
        Errc::unsupported, "I32"},
-      {"", [&](GgufWriter& f) { f.tensor("blk.0.attn_q_norm.weight", {16}, std::vector<float>(16)); }, Errc::unsupported,
-       "blk.0.attn_q_norm.weight"},
-      {"", [&](GgufWriter& f) { f.tensor("rope_freqs.weight", {7}, std::vector<float>(7)); }, Errc::bad_file, "needs 8 elements, found 7"},
-      {"", [&](GgufWriter& f) { f.tensor("blk.0.attn_q.bias", {63}, std::vector<float>(63)); }, Errc::bad_file, "blk.0.attn_q.bias"},
+      {"", [&](GgufWriter& f) { f.tensor("blk.0.attn_q_norm.weight", {16}, std::vector<float>(16)); },
+       Errc::unsupported, "blk.0.attn_q_norm.weight"},
+      {"", [&](GgufWriter& f) { f.tensor("rope_freqs.weight", {7}, std::vector<float>(7)); }, Errc::bad_file,
+       "needs 8 elements, found 7"},
+      {"", [&](GgufWriter& f) { f.tensor("blk.0.attn_q.bias", {63}, std::vector<float>(63)); }, Errc::bad_file,
+       "blk.0.attn_q.bias"},
   };
   for (const Case& bad : cases) {
     TinyLlama spec = small();
@@ -204,10 +217,12 @@ TEST(Architectures, EveryFileIsListed) {
     listed.insert(file);
   }
   EXPECT_EQ(listed.size(), architectures().size());
-  const std::set<std::string> shared_files = {"list", "usual", "decoder", "indexer", "latent", "recurrent", "gated_delta"};
+  const std::set<std::string> shared_files = {"list",   "usual",     "decoder",    "indexer",
+                                              "latent", "recurrent", "gated_delta"};
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(test::data("../../src/model/arch"))) {
-    if (entry.path().extension() == ".cpp" && !shared_files.contains(entry.path().stem().string())) files.insert(entry.path().stem().string());
+    if (entry.path().extension() == ".cpp" && !shared_files.contains(entry.path().stem().string()))
+      files.insert(entry.path().stem().string());
   }
   EXPECT_EQ(files, listed);
 }
@@ -240,10 +255,16 @@ TEST(Rope, FollowsYarn) {
   yarn.factor = 4;
   yarn.n_ctx_original = 2048;
   const ops::RopeSpec rope = make_rope(64, 10000, false, yarn);
-  const std::vector<std::pair<size_t, double>> expected = 
-      {{0, 1.0}, {5, 0.23713737056616555}, {8, 0.1}, {10, 0.049745578766838564},
-      {12, 0.024325212770525993}, {15, 0.00794983930712751}, {20, 0.0009730085108210396},
-      {24, 0.00025}, {26, 0.00014058533129758727}, {31, 3.33380358040831e-05}};
+  const std::vector<std::pair<size_t, double>> expected = {{0, 1.0},
+                                                           {5, 0.23713737056616555},
+                                                           {8, 0.1},
+                                                           {10, 0.049745578766838564},
+                                                           {12, 0.024325212770525993},
+                                                           {15, 0.00794983930712751},
+                                                           {20, 0.0009730085108210396},
+                                                           {24, 0.00025},
+                                                           {26, 0.00014058533129758727},
+                                                           {31, 3.33380358040831e-05}};
   for (const auto& [i, frequency] : expected) EXPECT_NEAR(rope.inverse_frequency[i], frequency, 1e-15) << i;
 }
 

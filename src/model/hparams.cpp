@@ -28,7 +28,8 @@ double in_range(const std::string& key, double found, double max) {
 }
 
 bool rotates(std::string_view name) noexcept {
-  return std::ranges::none_of(architectures(), [&](const Architecture& one) { return one.name == name && !one.rotates; });
+  return std::ranges::none_of(architectures(),
+                              [&](const Architecture& one) { return one.name == name && !one.rotates; });
 }
 
 }  // namespace
@@ -70,11 +71,14 @@ std::optional<double> KeyReader::find_positive(std::string_view name, double max
 double KeyReader::number(std::string_view name, double otherwise) const {
   const std::string full = own(name);
   const double found = metadata_->find_float(full).value_or(otherwise);
-  if (!std::isfinite(found)) throw Error(Errc::bad_file, fmt::format("{}: needs a finite value, found {}", full, found));
+  if (!std::isfinite(found))
+    throw Error(Errc::bad_file, fmt::format("{}: needs a finite value, found {}", full, found));
   return found;
 }
 
-bool KeyReader::flag(std::string_view name, bool otherwise) const { return metadata_->find_bool(own(name)).value_or(otherwise); }
+bool KeyReader::flag(std::string_view name, bool otherwise) const {
+  return metadata_->find_bool(own(name)).value_or(otherwise);
+}
 
 std::string_view KeyReader::text(std::string_view name, std::string_view otherwise) const {
   return metadata_->find_string(own(name)).value_or(otherwise);
@@ -90,17 +94,21 @@ bool is_array(const gguf::Metadata& metadata, const std::string& key) {
 // One value a layer; those that only predict further tokens may have none, and get the last one's.
 template <class T>
 void fit_to_layers(const std::string& key, std::vector<T>& found, int64_t n_layers, int64_t n_predictors) {
-  if (!found.empty() && std::ssize(found) == n_layers - n_predictors) found.resize(static_cast<size_t>(n_layers), found.back());
-  if (std::ssize(found) != n_layers) throw Error(Errc::bad_file, fmt::format("{}: needs {} values, one a layer, found {}", key, n_layers, found.size()));
+  if (!found.empty() && std::ssize(found) == n_layers - n_predictors)
+    found.resize(static_cast<size_t>(n_layers), found.back());
+  if (std::ssize(found) != n_layers)
+    throw Error(Errc::bad_file, fmt::format("{}: needs {} values, one a layer, found {}", key, n_layers, found.size()));
 }
 
 }  // namespace
 
 int64_t KeyReader::n_predictors() const {
-  return static_cast<int64_t>(std::min<uint64_t>(metadata_->find_unsigned(key("nextn_predict_layers")).value_or(0), kLayersMax));
+  return static_cast<int64_t>(
+      std::min<uint64_t>(metadata_->find_unsigned(key("nextn_predict_layers")).value_or(0), kLayersMax));
 }
 
-std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name, int64_t n_layers, int64_t min, int64_t max) const {
+std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name, int64_t n_layers, int64_t min,
+                                                           int64_t max) const {
   const std::string full = own(name);
   if (!is_array(*metadata_, full)) {
     const std::optional<int64_t> one = find_count(name, min, max);
@@ -110,7 +118,8 @@ std::optional<std::vector<int64_t>> KeyReader::find_counts(std::string_view name
   std::vector<int64_t> found = metadata_->find_integers(full).value();
   fit_to_layers(full, found, n_layers, n_predictors());
   for (const int64_t value : found) {
-    if (value < min) throw Error(Errc::bad_file, fmt::format("{}: needs values from {} to {}, found {}", full, min, max, value));
+    if (value < min)
+      throw Error(Errc::bad_file, fmt::format("{}: needs values from {} to {}, found {}", full, min, max, value));
     in_range(full, static_cast<uint64_t>(value), min, max);
   }
   return found;
@@ -134,7 +143,8 @@ std::vector<bool> KeyReader::windowed_layers(int64_t n_layers, int64_t period, b
   if (auto flags = find_flags("attention.sliding_window_pattern", n_layers)) return *flags;
   period = find_count("attention.sliding_window_pattern", 1, kLayersMax).value_or(period);
   std::vector<bool> windowed;
-  for (int64_t layer = 0; layer < n_layers; ++layer) windowed.push_back(last_full ? layer % period < period - 1 : layer % period != 0);
+  for (int64_t layer = 0; layer < n_layers; ++layer)
+    windowed.push_back(last_full ? layer % period < period - 1 : layer % period != 0);
   return windowed;
 }
 
@@ -145,27 +155,41 @@ void KeyReader::refuse_unread() const {
     double neutral;
   };
   constexpr Key kEffects[] = {
-      {"attention.clamp_kqv", 0},       {"attention.max_alibi_bias", 0},  {"attn_logit_softcapping", 0},
-      {"final_logit_softcapping", 0},   {"attention.scale", 0},           {"attention.temperature_scale", 0},
-      {"logit_scale", 1},               {"embedding_scale", 1},           {"residual_scale", 1},
-      {"expert_count", 0},              {"attention.value_scale", 1},     {"attention.shared_kv_layers", 0},
-      {"embedding_length_per_layer_input", 0}, {"moe_latent_size", 0},    {"attention.indexer.top_k", 0},
-      {"hyper_connection.count", 0},    {"attention.kv_lora_rank", 0},
+      {"attention.clamp_kqv", 0},
+      {"attention.max_alibi_bias", 0},
+      {"attn_logit_softcapping", 0},
+      {"final_logit_softcapping", 0},
+      {"attention.scale", 0},
+      {"attention.temperature_scale", 0},
+      {"logit_scale", 1},
+      {"embedding_scale", 1},
+      {"residual_scale", 1},
+      {"expert_count", 0},
+      {"attention.value_scale", 1},
+      {"attention.shared_kv_layers", 0},
+      {"embedding_length_per_layer_input", 0},
+      {"moe_latent_size", 0},
+      {"attention.indexer.top_k", 0},
+      {"hyper_connection.count", 0},
+      {"attention.kv_lora_rank", 0},
       {"nextn_predict_layers", 0},
   };
   for (const Key& entry : kEffects) {
     const std::string full = key(entry.name);
     if (read_.contains(std::string(entry.name)) || !metadata_->has(full)) continue;
     const gguf::Entry* found = metadata_->find(full);
-    const double value = found->type == gguf::ValueType::f32 || found->type == gguf::ValueType::f64 ? metadata_->require_float(full)
-                                                                                                    : static_cast<double>(metadata_->require_unsigned(full));
+    const double value = found->type == gguf::ValueType::f32 || found->type == gguf::ValueType::f64
+                             ? metadata_->require_float(full)
+                             : static_cast<double>(metadata_->require_unsigned(full));
     if (value != 0 && value != entry.neutral) {
-      throw Error(Errc::unsupported, fmt::format("{} = {}: this build does not serve {} models that use it", full, value, architecture_));
+      throw Error(Errc::unsupported,
+                  fmt::format("{} = {}: this build does not serve {} models that use it", full, value, architecture_));
     }
   }
   const std::string causal = key("attention.causal");
   if (!read_.contains("attention.causal") && !metadata_->find_bool(causal).value_or(true)) {
-    throw Error(Errc::unsupported, fmt::format("{} = false: this build serves causal {} models only", causal, architecture_));
+    throw Error(Errc::unsupported,
+                fmt::format("{} = false: this build serves causal {} models only", causal, architecture_));
   }
 }
 
@@ -174,7 +198,8 @@ Hparams read_hparams(const KeyReader& keys) {
   const auto eps = [&](std::string_view name) {
     const std::optional<double> found = keys.find_positive(name, 1.0);
     const auto rounded = static_cast<float>(found.value_or(0));
-    if (found && !(rounded > 0)) throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0 in float32", keys.key(name)));
+    if (found && !(rounded > 0))
+      throw Error(Errc::bad_file, fmt::format("{}: needs a value above 0 in float32", keys.key(name)));
     return rounded;
   };
   h.pooling_type = keys.find_count("pooling_type", 0, 4).value_or(0);
@@ -192,13 +217,15 @@ Hparams read_hparams(const KeyReader& keys) {
   h.n_kv_heads = std::ranges::max(h.n_kv_heads_of);
   if (h.n_heads == 0) return h;  // no attention: a family of states
   if (h.n_kv_heads == 0 && !is_array(keys.metadata(), keys.key("attention.head_count_kv"))) {
-    throw Error(Errc::bad_file, fmt::format("{}: needs a divisor of {} ({}), found 0", keys.key("attention.head_count_kv"), h.n_heads,
-                                            keys.key("attention.head_count")));
+    throw Error(Errc::bad_file,
+                fmt::format("{}: needs a divisor of {} ({}), found 0", keys.key("attention.head_count_kv"), h.n_heads,
+                            keys.key("attention.head_count")));
   }
   for (size_t layer = 0; layer < h.n_heads_of.size(); ++layer) {
     if (h.n_kv_heads_of[layer] != 0 && h.n_heads_of[layer] % h.n_kv_heads_of[layer] != 0) {
-      throw Error(Errc::bad_file, fmt::format("{}: layer {} needs a divisor of {} ({}), found {}", keys.key("attention.head_count_kv"), layer,
-                                              h.n_heads_of[layer], keys.key("attention.head_count"), h.n_kv_heads_of[layer]));
+      throw Error(Errc::bad_file,
+                  fmt::format("{}: layer {} needs a divisor of {} ({}), found {}", keys.key("attention.head_count_kv"),
+                              layer, h.n_heads_of[layer], keys.key("attention.head_count"), h.n_kv_heads_of[layer]));
     }
   }
   if (const auto head_dim = keys.find_count("attention.key_length", 1, kHeadDimMax)) {
@@ -206,9 +233,10 @@ Hparams read_hparams(const KeyReader& keys) {
   } else if (h.d_model % h.n_heads == 0 && h.d_model / h.n_heads <= kHeadDimMax) {
     h.head_dim = h.d_model / h.n_heads;
   } else {
-    throw Error(Errc::bad_file, fmt::format("{}: needs to be there or {} ({}) to divide {} ({}) into heads of at most {}",
-                                            keys.key("attention.key_length"), keys.key("attention.head_count"), h.n_heads,
-                                            keys.key("embedding_length"), h.d_model, kHeadDimMax));
+    throw Error(Errc::bad_file,
+                fmt::format("{}: needs to be there or {} ({}) to divide {} ({}) into heads of at most {}",
+                            keys.key("attention.key_length"), keys.key("attention.head_count"), h.n_heads,
+                            keys.key("embedding_length"), h.d_model, kHeadDimMax));
   }
   // The specification: d_model / n_heads, also where keys have a width of their own.
   const int64_t even_share = h.d_model % h.n_heads == 0 ? h.d_model / h.n_heads : h.head_dim;

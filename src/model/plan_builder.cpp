@@ -7,27 +7,27 @@
 #include <stdexcept>
 #include <utility>
 
-#include "ops/rows/activate.h"
-#include "ops/rows/activation.h"
-#include "ops/rows/add.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/choose_keys.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
 #include "ops/attention/sparse_attention.h"
-#include "ops/rows/clamp.h"
-#include "ops/rows/clamped_gate.h"
 #include "ops/embed/embed.h"
 #include "ops/embed/embed_position.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/expert_scale.h"
 #include "ops/linear/expert_sum.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/route.h"
+#include "ops/rows/activate.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/add.h"
+#include "ops/rows/clamp.h"
+#include "ops/rows/clamped_gate.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/join.h"
-#include "ops/attention/kv_store.h"
 #include "ops/rows/layer_norm.h"
-#include "ops/linear/linear.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
-#include "ops/linear/route.h"
 #include "ops/rows/scale.h"
 #include "ops/rows/scale_by_position.h"
 #include "ops/rows/select_outputs.h"
@@ -46,13 +46,16 @@ ops::ValueId PlanBuilder::add_value(std::string_view name, int64_t width, ops::R
   return static_cast<ops::ValueId>(plan_.values.size() - 1);
 }
 
-ops::ValueId PlanBuilder::like(std::string_view name, ops::ValueId x) { return add_value(name, value(x).width, value(x).domain); }
+ops::ValueId PlanBuilder::like(std::string_view name, ops::ValueId x) {
+  return add_value(name, value(x).width, value(x).domain);
+}
 
-// A mismatch is a bug of an architecture file, never of a model's file: that one's shapes were checked when its tensors were entered.
+// A mismatch is a bug of an architecture file, never of a model's file: that one's shapes were checked when its tensors
+// were entered.
 void PlanBuilder::check_same(std::string_view name, ops::ValueId a, ops::ValueId b) const {
   if (value(a).width != value(b).width || value(a).domain != value(b).domain) {
-    throw std::logic_error(fmt::format("{}: {} [{}] and {} [{}] do not fit", full_name(name), value(a).name, value(a).width,
-                                       value(b).name, value(b).width));
+    throw std::logic_error(fmt::format("{}: {} [{}] and {} [{}] do not fit", full_name(name), value(a).name,
+                                       value(a).width, value(b).name, value(b).width));
   }
 }
 
@@ -124,10 +127,12 @@ ops::ValueId PlanBuilder::layer_norm_heads(std::string_view name, ops::ValueId x
   return y;
 }
 
-ops::ValueId PlanBuilder::linear_rows(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n_rows, int64_t begin, int64_t width) {
+ops::ValueId PlanBuilder::linear_rows(std::string_view name, std::string_view weight, ops::ValueId x, int64_t n_rows,
+                                      int64_t begin, int64_t width) {
   const std::string of = full_name(weight);
   const ops::WeightId w = weights_.matrix_rows(of + ".weight", n_rows, value(x).width, begin, width);
-  const ops::WeightId b = weights_.has(of + ".bias") ? weights_.vector_part(of + ".bias", n_rows, begin, width) : ops::kNone;
+  const ops::WeightId b =
+      weights_.has(of + ".bias") ? weights_.vector_part(of + ".bias", n_rows, begin, width) : ops::kNone;
   const ops::ValueId y = add_value(name, width, value(x).domain);
   add_op(name, ops::Linear{x, w, b, y});
   return y;
@@ -141,7 +146,8 @@ ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t 
   return y;
 }
 
-ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w, ops::WeightId bias) {
+ops::ValueId PlanBuilder::linear(std::string_view name, ops::ValueId x, int64_t width, ops::WeightId w,
+                                 ops::WeightId bias) {
   const ops::ValueId y = add_value(name, width, value(x).domain);
   add_op(name, ops::Linear{x, w, bias, y});
   return y;
@@ -157,7 +163,8 @@ void PlanBuilder::kv_store(std::string_view name, ops::ValueId k, ops::ValueId v
   const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
   const int64_t v_width = v == ops::kNone ? 0 : value(v).width;
   if (value(k).width != cache.n_kv_heads * cache.head_dim || v_width != cache.n_kv_heads * cache.stored_v_dim()) {
-    throw std::logic_error(fmt::format("{}: keys of {} and values of {} do not fit the cache", full_name(name), value(k).width, v_width));
+    throw std::logic_error(
+        fmt::format("{}: keys of {} and values of {} do not fit the cache", full_name(name), value(k).width, v_width));
   }
   add_op(name, ops::KvStore{k, v, cache_});
 }
@@ -182,7 +189,8 @@ int32_t PlanBuilder::index_store(std::string_view name, ops::ValueId k) {
   return cache;
 }
 
-ops::ValueId PlanBuilder::choose_keys(std::string_view name, ops::ValueId q, ops::ValueId weights, int32_t cache, int64_t n_chosen) {
+ops::ValueId PlanBuilder::choose_keys(std::string_view name, ops::ValueId q, ops::ValueId weights, int32_t cache,
+                                      int64_t n_chosen) {
   const ops::ValueId y = add_value(name, n_chosen, value(q).domain);
   const int64_t n_heads = value(weights).width;
   add_op(name, ops::ChooseKeys{q, weights, cache, n_heads, value(q).width / n_heads, y});
@@ -195,7 +203,8 @@ ops::ValueId PlanBuilder::choose_blocks(std::string_view name, ops::ValueId q, i
   return y;
 }
 
-ops::ValueId PlanBuilder::sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads, double scale) {
+ops::ValueId PlanBuilder::sparse_attention(std::string_view name, ops::ValueId q, ops::ValueId chosen, int64_t n_heads,
+                                           double scale) {
   const ops::CacheLayer& cache = plan_.cache_layers[static_cast<size_t>(cache_)];
   const ops::ValueId y = add_value(name, n_heads * cache.v_dim(), value(q).domain);
   add_op(name, ops::SparseAttention{q, chosen, cache_, n_heads, cache.n_kv_heads, cache.head_dim, scale, y});
@@ -236,7 +245,8 @@ ops::ValueId PlanBuilder::scale(std::string_view name, ops::ValueId x, double fa
   return y;
 }
 
-ops::ValueId PlanBuilder::scale_by_position(std::string_view name, ops::ValueId x, double beta, int64_t period, int64_t offset) {
+ops::ValueId PlanBuilder::scale_by_position(std::string_view name, ops::ValueId x, double beta, int64_t period,
+                                            int64_t offset) {
   const ops::ValueId y = like(name, x);
   add_op(name, ops::ScaleByPosition{x, beta, period, offset, y});
   return y;
@@ -261,7 +271,8 @@ ops::ValueId PlanBuilder::add(std::string_view name, ops::ValueId a, ops::ValueI
   return y;
 }
 
-ops::ValueId PlanBuilder::gate(std::string_view name, ops::ValueId gate, ops::ValueId up, ops::ActivationFunction activation) {
+ops::ValueId PlanBuilder::gate(std::string_view name, ops::ValueId gate, ops::ValueId up,
+                               ops::ActivationFunction activation) {
   if (value(gate).domain != value(up).domain || value(up).width % value(gate).width != 0) check_same(name, gate, up);
   const ops::ValueId y = like(name, up);
   add_op(name, ops::Gate{gate, up, activation, y});
@@ -274,20 +285,25 @@ ops::ValueId PlanBuilder::route(std::string_view name, ops::ValueId logits, cons
     if (has(of)) bias = weights_.vector(full_name(of), value(logits).width);
   }
   const ops::ValueId y = add_value(name, 2 * rule.n_used, value(logits).domain);
-  ops::Route op{logits, bias, rule.gating, rule.n_used, rule.normalise, rule.scale, y, rule.n_groups, rule.n_groups_used, rule.group_by_best};
+  ops::Route op{logits,     bias, rule.gating,   rule.n_used,        rule.normalise,
+                rule.scale, y,    rule.n_groups, rule.n_groups_used, rule.group_by_best};
   op.least_sum = rule.least_sum, op.near = rule.near;
-  if (!rule.expert_scales.empty()) op.expert_scales = weights_.vector(full_name(rule.expert_scales), value(logits).width);
+  if (!rule.expert_scales.empty())
+    op.expert_scales = weights_.vector(full_name(rule.expert_scales), value(logits).width);
   add_op(name, op);
   return y;
 }
 
-ops::ValueId PlanBuilder::expert_linear(std::string_view name, std::string_view weight, ops::ValueId x, ops::ValueId routes, const ExpertShape& shape) {
+ops::ValueId PlanBuilder::expert_linear(std::string_view name, std::string_view weight, ops::ValueId x,
+                                        ops::ValueId routes, const ExpertShape& shape) {
   const std::string of = full_name(weight);
   const int64_t rows = shape.rows == 0 ? shape.width : shape.rows;
   const ops::WeightId w = weights_.experts(of + ".weight", shape.n_experts, rows, shape.d_in);
-  const ops::WeightId bias = weights_.has(of + ".bias") ? weights_.stacked_vector(of + ".bias", shape.n_experts, rows) : ops::kNone;
+  const ops::WeightId bias =
+      weights_.has(of + ".bias") ? weights_.stacked_vector(of + ".bias", shape.n_experts, rows) : ops::kNone;
   const ops::ValueId y = add_value(name, shape.n_used * shape.width, value(x).domain);
-  add_op(name, ops::ExpertLinear{x, routes, w, bias, shape.n_experts, shape.n_used, shape.d_in, shape.width, y, shape.rows, shape.first_row});
+  add_op(name, ops::ExpertLinear{x, routes, w, bias, shape.n_experts, shape.n_used, shape.d_in, shape.width, y,
+                                 shape.rows, shape.first_row});
   return y;
 }
 
@@ -305,7 +321,8 @@ ops::ValueId PlanBuilder::expert_scale(std::string_view name, ops::ValueId x, op
   return y;
 }
 
-ops::ValueId PlanBuilder::clamped_gate(std::string_view name, ops::ValueId gate, ops::ValueId up, double alpha, double limit) {
+ops::ValueId PlanBuilder::clamped_gate(std::string_view name, ops::ValueId gate, ops::ValueId up, double alpha,
+                                       double limit) {
   check_same(name, gate, up);
   const ops::ValueId y = like(name, up);
   add_op(name, ops::ClampedGate{gate, up, alpha, limit, y});
@@ -343,7 +360,8 @@ int64_t PlanBuilder::dense(const std::string& name, int64_t n_rows, int64_t d_in
   return n_rows;
 }
 
-ops::Plan PlanBuilder::finish(ops::ValueId logits, std::string_view architecture, int64_t d_model, int64_t n_ctx_train) {
+ops::Plan PlanBuilder::finish(ops::ValueId logits, std::string_view architecture, int64_t d_model,
+                              int64_t n_ctx_train) {
   weights_.check_all_used(architecture);
   plan_.logits = logits;
   plan_.d_model = d_model;

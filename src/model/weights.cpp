@@ -14,7 +14,8 @@ namespace {
 
 std::string describe(const tensor::Shape& shape) {
   std::string text;
-  for (int i = 0; i < shape.rank; ++i) text += fmt::format("{}{}", i == 0 ? "" : " x ", shape.dims[static_cast<size_t>(i)]);
+  for (int i = 0; i < shape.rank; ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : " x ", shape.dims[static_cast<size_t>(i)]);
   return text;
 }
 
@@ -31,7 +32,8 @@ void check_vector(const gguf::Tensor& tensor, int64_t n) {
 
 // Frequencies of old converters, which RoPE needs no more.
 bool is_of_no_use(std::string_view name) {
-  return name.find(".attn_rot_embd") != std::string_view::npos || name.find(".rotary_emb.inv_freq") != std::string_view::npos;
+  return name.find(".attn_rot_embd") != std::string_view::npos ||
+         name.find(".rotary_emb.inv_freq") != std::string_view::npos;
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ const gguf::Tensor& Weights::require(const std::string& name) const {
 }
 
 ops::WeightId Weights::enter(const gguf::Tensor& tensor) {
-  const auto [entry, is_new] = entered_.try_emplace(std::string(tensor.name), static_cast<ops::WeightId>(plan_->weights.size()));
+  const auto [entry, is_new] =
+      entered_.try_emplace(std::string(tensor.name), static_cast<ops::WeightId>(plan_->weights.size()));
   if (is_new) plan_->weights.push_back({std::string(tensor.name), tensor.view});
   return entry->second;
 }
@@ -70,7 +73,8 @@ ops::WeightId Weights::experts(const std::string& name, int64_t n_experts, int64
   const gguf::Tensor& tensor = require(name);
   const tensor::Shape& shape = tensor.view.shape;
   if (shape.rank != 3 || shape.dims[0] != n_experts || shape.dims[1] != rows || shape.cols() != cols) {
-    throw Error(Errc::bad_file, fmt::format("{}: needs {} x {} x {}, found {}", name, n_experts, rows, cols, describe(shape)));
+    throw Error(Errc::bad_file,
+                fmt::format("{}: needs {} x {} x {}, found {}", name, n_experts, rows, cols, describe(shape)));
   }
   if (quant::find_format(tensor.view.dtype) == nullptr) {
     throw Error(Errc::unsupported, fmt::format("{}: {} is no weight format", name, traits(tensor.view.dtype).name));
@@ -82,7 +86,8 @@ ops::WeightId Weights::matrix_rows(const std::string& name, int64_t rows, int64_
   return part_of_rows(matrix(name, rows, cols), fmt::format("{} rows {}..{}", name, begin, begin + n), begin, n, cols);
 }
 
-ops::WeightId Weights::part_of_rows(ops::WeightId whole, const std::string& part_name, int64_t begin, int64_t n, int64_t cols) {
+ops::WeightId Weights::part_of_rows(ops::WeightId whole, const std::string& part_name, int64_t begin, int64_t n,
+                                    int64_t cols) {
   const auto [entry, is_new] = entered_.try_emplace(part_name, static_cast<ops::WeightId>(plan_->weights.size()));
   if (is_new) {
     ops::Weight part = plan_->weights[static_cast<size_t>(whole)];
@@ -97,7 +102,8 @@ ops::WeightId Weights::part_of_rows(ops::WeightId whole, const std::string& part
   return entry->second;
 }
 
-ops::WeightId Weights::expert_matrix(const std::string& name, int64_t n_experts, int64_t rows, int64_t cols, int64_t i) {
+ops::WeightId Weights::expert_matrix(const std::string& name, int64_t n_experts, int64_t rows, int64_t cols,
+                                     int64_t i) {
   const ops::WeightId whole = experts(name, n_experts, rows, cols);
   return part_of_rows(whole, fmt::format("{} matrix {}", name, i), i * rows, rows, cols);
 }
@@ -105,16 +111,19 @@ ops::WeightId Weights::expert_matrix(const std::string& name, int64_t n_experts,
 ops::WeightId Weights::stacked_vector(const std::string& name, int64_t rows, int64_t n) {
   const gguf::Tensor& tensor = require(name);
   const tensor::Shape& shape = tensor.view.shape;
-  if (shape.rows() != rows || shape.cols() != n) throw Error(Errc::bad_file, fmt::format("{}: needs {} x {}, found {}", name, rows, n, describe(shape)));
+  if (shape.rows() != rows || shape.cols() != n)
+    throw Error(Errc::bad_file, fmt::format("{}: needs {} x {}, found {}", name, rows, n, describe(shape)));
   if (tensor.view.dtype != tensor::DType::F32) {
-    throw Error(Errc::unsupported, fmt::format("{}: norms and biases are served in F32, found {}", name, traits(tensor.view.dtype).name));
+    throw Error(Errc::unsupported,
+                fmt::format("{}: norms and biases are served in F32, found {}", name, traits(tensor.view.dtype).name));
   }
   return enter(tensor);
 }
 
 ops::WeightId Weights::elements(const std::string& name, int64_t n) {
   const gguf::Tensor& tensor = require(name);
-  if (tensor.view.shape.elements() != n) throw Error(Errc::bad_file, fmt::format("{}: needs {} elements, found {}", name, n, describe(tensor.view.shape)));
+  if (tensor.view.shape.elements() != n)
+    throw Error(Errc::bad_file, fmt::format("{}: needs {} elements, found {}", name, n, describe(tensor.view.shape)));
   if (tensor.view.dtype != tensor::DType::F32) {
     throw Error(Errc::unsupported, fmt::format("{}: is served in F32, found {}", name, traits(tensor.view.dtype).name));
   }
@@ -128,7 +137,8 @@ ops::WeightId Weights::vector_part(const std::string& name, int64_t n_all, int64
   if (is_new) {
     ops::Weight part = plan_->weights[static_cast<size_t>(whole)];
     part.name = part_name;
-    part.view.data = part.view.data.subspan(static_cast<size_t>(begin) * sizeof(float), static_cast<size_t>(n) * sizeof(float));
+    part.view.data =
+        part.view.data.subspan(static_cast<size_t>(begin) * sizeof(float), static_cast<size_t>(n) * sizeof(float));
     part.view.shape = {};
     part.view.shape.rank = 1;
     part.view.shape.dims = {n, 1, 1, 1};
@@ -158,10 +168,13 @@ std::vector<float> Weights::optional_values(const std::string& name, int64_t n) 
 void Weights::check_all_used(std::string_view architecture) const {
   for (const gguf::Tensor& tensor : file_->tensors()) {
     const std::string name(tensor.name);
-    const bool ignored = std::ranges::any_of(ignored_, [&](const std::string& prefix) { return name.starts_with(prefix); });
+    const bool ignored =
+        std::ranges::any_of(ignored_, [&](const std::string& prefix) { return name.starts_with(prefix); });
     if (ignored || entered_.contains(name) || read_otherwise_.contains(name) || is_of_no_use(name)) continue;
-    throw Error(Errc::unsupported, fmt::format("{}: a tensor that this build's {} does not use; running without it would give wrong "
-                                               "answers", name, architecture));
+    throw Error(Errc::unsupported,
+                fmt::format("{}: a tensor that this build's {} does not use; running without it would give wrong "
+                            "answers",
+                            name, architecture));
   }
 }
 

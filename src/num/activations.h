@@ -1,4 +1,5 @@
-// More transcendental functions of binary32, by the rules of math.h: what activation functions are made of beside exp and tanh.
+// More transcendental functions of binary32, by the rules of math.h: what activation functions are made of beside exp
+// and tanh.
 #pragma once
 
 #include "num/math.h"
@@ -26,12 +27,13 @@ ASSAY_FN float softplus(float x) noexcept {
   return (x > 0.0f ? x : x - x) + log1p_unit(exp(a));
 }
 
-// Half of erfc(|x| / sqrt 2), the normal distribution's tail: e^(-x^2 / 2) t g(t) / 2 with t = 1 / (1 + |x| / sqrt 8) and a polynomial g. What
-// x^2 / 2 loses by rounding is put back as a factor.
+// Half of erfc(|x| / sqrt 2), the normal distribution's tail: e^(-x^2 / 2) t g(t) / 2 with t = 1 / (1 + |x| / sqrt 8)
+// and a polynomial g. What x^2 / 2 loses by rounding is put back as a factor.
 inline constexpr int kNTail = 11;
-ASSAY_TABLE float kTail[kNTail] = {0x1.124f38p-5f, -0x1.6cdd46p-3f, 0x1.662908p-2f, -0x1.f5f412p-3f, -0x1.f74f2cp-5f, 0x1.de9300p-5f,
-                                        0x1.78b584p-5f, 0x1.80b006p-3f, 0x1.f56866p-3f, 0x1.210edap-2f, 0x1.20db84p-2f};  // g, the highest power first
-inline constexpr float kTailMax = 20.0f;  // the tail is 0 from here on
+ASSAY_TABLE float kTail[kNTail] = {0x1.124f38p-5f,  -0x1.6cdd46p-3f, 0x1.662908p-2f, -0x1.f5f412p-3f,
+                                   -0x1.f74f2cp-5f, 0x1.de9300p-5f,  0x1.78b584p-5f, 0x1.80b006p-3f,
+                                   0x1.f56866p-3f,  0x1.210edap-2f,  0x1.20db84p-2f};  // g, the highest power first
+inline constexpr float kTailMax = 20.0f;                                               // the tail is 0 from here on
 ASSAY_FN float normal_tail(float x) noexcept {
   float a = x < 0.0f ? -x : x;
   a = kTailMax < a ? kTailMax : a;  // as written a NaN passes

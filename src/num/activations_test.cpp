@@ -1,4 +1,5 @@
-// How far the activation functions are from the true ones, over samples of every range: the figures of docs/numerics.md, section 4.
+// How far the activation functions are from the true ones, over samples of every range: the figures of
+// docs/numerics.md, section 4.
 #include "num/activations.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,8 @@ double worst_ulp(Function function, Truth truth, double low, double high) {
 
 TEST(Activations, GeluByTheErrorFunctionIsGoodToSevenUlp) {
   const auto truth = [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); };
-  for (const auto& [low, high] : {std::pair(1e-4, 10.0), std::pair(-1.0, -1e-4), std::pair(-5.0, -1.0), std::pair(-13.0, -5.0)}) {
+  for (const auto& [low, high] :
+       {std::pair(1e-4, 10.0), std::pair(-1.0, -1e-4), std::pair(-5.0, -1.0), std::pair(-13.0, -5.0)}) {
     EXPECT_LT(worst_ulp(gelu_erf, truth, low, high), 7.0) << low << " to " << high;
   }
 }

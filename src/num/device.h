@@ -1,5 +1,5 @@
-// How the small functions are declared that host files and device code share. They have internal linkage, so that a file compiled for a
-// wider instruction set keeps its own copy and never lends it to another.
+// How the small functions are declared that host files and device code share. They have internal linkage, so that a
+// file compiled for a wider instruction set keeps its own copy and never lends it to another.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -8,7 +8,8 @@
 #define ASSAY_FN static inline
 #endif
 
-// How the constant tables are declared that such functions index: the device's compiler needs them in the device's memory.
+// How the constant tables are declared that such functions index: the device's compiler needs them in the device's
+// memory.
 #if defined(__CUDA_ARCH__)
 #define ASSAY_TABLE static __device__ const
 #else

@@ -1,5 +1,6 @@
-// Half precision and bfloat16 to and from binary32: exact widening, narrowing with round to nearest even, subnormals kept. Plain integer
-// code, so that every host and device has the same bits; backends use their instruction for the same function.
+// Half precision and bfloat16 to and from binary32: exact widening, narrowing with round to nearest even, subnormals
+// kept. Plain integer code, so that every host and device has the same bits; backends use their instruction for the
+// same function.
 #pragma once
 
 #include <bit>

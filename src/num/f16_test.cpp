@@ -1,4 +1,5 @@
-// Half precision and bfloat16: every value widened against the definition; narrowing at every boundary between two neighbours.
+// Half precision and bfloat16: every value widened against the definition; narrowing at every boundary between two
+// neighbours.
 #include "num/f16.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +35,8 @@ TEST(F16, EveryHalfComesBack) {
   }
 }
 
-// Rounding is monotonic, so its boundaries decide it everywhere: the midpoint of two neighbours goes to the even one, and the floats
-// beside the midpoint to the nearer.
+// Rounding is monotonic, so its boundaries decide it everywhere: the midpoint of two neighbours goes to the even one,
+// and the floats beside the midpoint to the nearer.
 TEST(F16, NarrowsToNearestEvenAtEveryBoundary) {
   for (uint32_t h = 0; h < 0x7C00; ++h) {
     const double low = half_to_float(static_cast<uint16_t>(h));

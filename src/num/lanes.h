@@ -1,5 +1,6 @@
-// The order of a float sum as a type, so that it cannot drift (numerics contract, section 3). Element j goes to lane j % 32 by one fma,
-// j ascending; the lanes fold 16, 8, 4, 2, 1. It is 8 registers of NEON, 4 of AVX2, 2 of AVX-512 or one warp.
+// The order of a float sum as a type, so that it cannot drift (numerics contract, section 3). Element j goes to lane j
+// % 32 by one fma, j ascending; the lanes fold 16, 8, 4, 2, 1. It is 8 registers of NEON, 4 of AVX2, 2 of AVX-512 or
+// one warp.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// The order of sums: which lane an element goes to, and how lanes fold. Values are chosen so that any other order gives other bits.
+// The order of sums: which lane an element goes to, and how lanes fold. Values are chosen so that any other order gives
+// other bits.
 #include "num/lanes.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ TEST(Lanes32, FoldsBySixteenEightFourTwoOne) {
   for (int i = 0; i < 32; ++i) {
     for (int k = 0; k < 32; ++k) {
       if (i == k) continue;
-      // 2^24 in lane i and 1 in the others: an addition of a lone 1 is lost, of a pair is not. Spelled out once more here.
+      // 2^24 in lane i and 1 in the others: an addition of a lone 1 is lost, of a pair is not. Spelled out once more
+      // here.
       Lanes32 sum;
       for (int j = 0; j < 32; ++j) sum.lane[j] = j == i ? 0x1p24f : (j == k ? -0x1p24f : 1.0f);
       std::vector<float> level(sum.lane, sum.lane + 32);

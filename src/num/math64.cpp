@@ -1,4 +1,5 @@
-// Polynomials are Taylor's: over these reduced ranges their remainder is far below half an ulp, and each coefficient can be checked by eye.
+// Polynomials are Taylor's: over these reduced ranges their remainder is far below half an ulp, and each coefficient
+// can be checked by eye.
 #include "num/math64.h"
 
 #include <bit>
@@ -15,12 +16,12 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRoundMagic = 0x1.8p52;
 constexpr double kLog2E = 0x1.71547652b82fep+0;
-constexpr double kLn2High = 0x1.62e42fefa38p-1;          // 42 bits: n * kLn2High is exact
+constexpr double kLn2High = 0x1.62e42fefa38p-1;  // 42 bits: n * kLn2High is exact
 constexpr double kLn2Low = 0x1.ef35793c7673p-45;
 
-constexpr double kInverseFactorials[] = {1.0 / 2,       1.0 / 6,        1.0 / 24,        1.0 / 120,        1.0 / 720,
-                                         1.0 / 5040,    1.0 / 40320,    1.0 / 362880,    1.0 / 3628800,    1.0 / 39916800,
-                                         1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
+constexpr double kInverseFactorials[] = {
+    1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,        1.0 / 5040,       1.0 / 40320,
+    1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
 
 // An unevaluated sum, |low| <= ulp(high) / 2.
 struct Pair {
@@ -48,7 +49,8 @@ double exp_sum(double x, double low) noexcept {
   if (x != x) return x;
   if (x > 710) return kInfinity;
   if (x < -746) return 0;
-  // Sampling takes this of a whole vocabulary, so it does without fma, which is a call on machines that lack the instruction.
+  // Sampling takes this of a whole vocabulary, so it does without fma, which is a call on machines that lack the
+  // instruction.
   const double n = (x * kLog2E + kRoundMagic) - kRoundMagic;
   const double high = x - n * kLn2High;  // exact
   const double rest = low - n * kLn2Low;
@@ -64,7 +66,8 @@ double exp_sum(double x, double low) noexcept {
   return (p * power_of_two(half)) * power_of_two(count - half);
 }
 
-// exp_sum(x - minus, 0) in every lane: the same operations in the same order, and none of them is fused. Wide: doubles, Narrow: as many floats.
+// exp_sum(x - minus, 0) in every lane: the same operations in the same order, and none of them is fused. Wide: doubles,
+// Narrow: as many floats.
 template <class Wide, class Narrow, class Bits>
 [[gnu::always_inline]] inline size_t exp_lanes(const float* x, double minus, double* y, size_t n) noexcept {
   constexpr size_t kLanes = sizeof(Wide) / sizeof(double);
@@ -88,7 +91,8 @@ template <class Wide, class Narrow, class Bits>
     constexpr uint64_t kBias = 4096;  // makes the count positive, so that any shift halves it
     const Bits count = reinterpret_cast<Bits>(shifted) - std::bit_cast<uint64_t>(kRoundMagic) + kBias;
     const Bits half = count >> 1;
-    const Wide power = reinterpret_cast<Wide>((half + (1023 - kBias / 2)) << 52), other = reinterpret_cast<Wide>((count - half + (1023 - kBias / 2)) << 52);
+    const Wide power = reinterpret_cast<Wide>((half + (1023 - kBias / 2)) << 52),
+               other = reinterpret_cast<Wide>((count - half + (1023 - kBias / 2)) << 52);
     const Bits result = reinterpret_cast<Bits>((p * power) * other);
     const Bits too_small = reinterpret_cast<Bits>(d < -746.0), too_large = reinterpret_cast<Bits>(d > 710.0);
     const Bits infinite = too_large & std::bit_cast<uint64_t>(kInfinity);
@@ -104,12 +108,17 @@ struct Vector {
 };
 template <size_t kLanes>
 [[gnu::always_inline]] inline size_t exp_lanes(const float* x, double minus, double* y, size_t n) noexcept {
-  return exp_lanes<typename Vector<double, kLanes>::Type, typename Vector<float, kLanes>::Type, typename Vector<uint64_t, kLanes>::Type>(x, minus, y, n);
+  return exp_lanes<typename Vector<double, kLanes>::Type, typename Vector<float, kLanes>::Type,
+                   typename Vector<uint64_t, kLanes>::Type>(x, minus, y, n);
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] size_t exp_4(const float* x, double minus, double* y, size_t n) noexcept { return exp_lanes<4>(x, minus, y, n); }
-[[gnu::target("avx512f")]] size_t exp_8(const float* x, double minus, double* y, size_t n) noexcept { return exp_lanes<8>(x, minus, y, n); }
+[[gnu::target("avx2")]] size_t exp_4(const float* x, double minus, double* y, size_t n) noexcept {
+  return exp_lanes<4>(x, minus, y, n);
+}
+[[gnu::target("avx512f")]] size_t exp_8(const float* x, double minus, double* y, size_t n) noexcept {
+  return exp_lanes<8>(x, minus, y, n);
+}
 
 size_t exp_many(const float* x, double minus, double* y, size_t n) noexcept {
   if (__builtin_cpu_supports("avx512f")) return exp_8(x, minus, y, n);
@@ -151,15 +160,16 @@ Pair log_pair(double x) noexcept {
   return {high, (b.high - high) + low};
 }
 
-// x minus the nearest multiple of pi / 2, as a sum; quadrant = that multiple mod 4. The first step is exact: x and n * kHalfPi1 are
-// multiples of 2^-52 or finer than the difference needs.
+// x minus the nearest multiple of pi / 2, as a sum; quadrant = that multiple mod 4. The first step is exact: x and n *
+// kHalfPi1 are multiples of 2^-52 or finer than the difference needs.
 struct Reduced {
   double r, r_low;
   unsigned quadrant;
 };
 Reduced reduce(double x) noexcept {
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
-  constexpr double kHalfPi1 = 0x1.921fb54442d18p+0, kHalfPi2 = 0x1.1a62633145c07p-54, kHalfPi3 = -0x1.f1976b7ed8fbcp-110;
+  constexpr double kHalfPi1 = 0x1.921fb54442d18p+0, kHalfPi2 = 0x1.1a62633145c07p-54,
+                   kHalfPi3 = -0x1.f1976b7ed8fbcp-110;
   const double n = std::fma(x, kTwoOverPi, kRoundMagic) - kRoundMagic;
   const double first = std::fma(n, -kHalfPi1, x);
   const double second = n * kHalfPi2;
@@ -217,7 +227,8 @@ double sin_turned(double x, unsigned quarter_turns) noexcept {
 double exp64(double x) noexcept { return exp_sum(x, 0); }
 
 void exp64_less(std::span<const float> x, double minus, std::span<double> y) noexcept {
-  for (size_t i = exp_many(x.data(), minus, y.data(), x.size()); i < x.size(); ++i) y[i] = exp64(static_cast<double>(x[i]) - minus);
+  for (size_t i = exp_many(x.data(), minus, y.data(), x.size()); i < x.size(); ++i)
+    y[i] = exp64(static_cast<double>(x[i]) - minus);
 }
 
 double log64(double x) noexcept {
@@ -243,8 +254,8 @@ double tanh64(double x) noexcept {
   const double a = std::fabs(x);
   double magnitude = 0;
   if (a < 0.5) {  // sinh by its series; cosh^2 = 1 + sinh^2
-    constexpr double kTerms[] = {1.0 / 6,         1.0 / 120,         1.0 / 5040,           1.0 / 362880,
-                                 1.0 / 39916800,  1.0 / 6227020800,  1.0 / 1307674368000,  1.0 / 355687428096000};
+    constexpr double kTerms[] = {1.0 / 6,        1.0 / 120,        1.0 / 5040,          1.0 / 362880,
+                                 1.0 / 39916800, 1.0 / 6227020800, 1.0 / 1307674368000, 1.0 / 355687428096000};
     const double z = a * a;
     const double sinh = std::fma(a * z, horner(kTerms, z), a);
     magnitude = sinh / std::sqrt(std::fma(sinh, sinh, 1.0));

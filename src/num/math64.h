@@ -1,5 +1,5 @@
-// Transcendental functions of binary64 for RoPE's tables and the oracle. Own code, so that the tables have the same bits wherever they are
-// made; host only. Errors stand in docs/numerics.md.
+// Transcendental functions of binary64 for RoPE's tables and the oracle. Own code, so that the tables have the same
+// bits wherever they are made; host only. Errors stand in docs/numerics.md.
 #pragma once
 
 #include <span>

@@ -31,7 +31,8 @@ TEST(Math64, Exp) {
     const double x = uniform(random, -range, range);
     worst = std::max(worst, ulps(exp64(x), std::exp(static_cast<long double>(x))));
   }
-  for (double x = -745; x < -708; x += 0.013) worst = std::max(worst, ulps(exp64(x), std::exp(static_cast<long double>(x))));
+  for (double x = -745; x < -708; x += 0.013)
+    worst = std::max(worst, ulps(exp64(x), std::exp(static_cast<long double>(x))));
   EXPECT_LE(worst, 1.0);
   RecordProperty("ulp_max", std::to_string(worst));
   EXPECT_EQ(exp64(0), 1);
@@ -43,14 +44,17 @@ TEST(Math64, Exp) {
 }
 
 TEST(Math64, ManyExponentialsAreEachAlone) {
-  std::vector<float> x = {0.0f, -0.0f, -std::numeric_limits<float>::infinity(), 709.5f, 711.0f, 3e38f, -3e38f, 1e-40f, -744.9f, -745.5f, -746.5f};
+  std::vector<float> x = {
+      0.0f,    -0.0f,  -std::numeric_limits<float>::infinity(), 709.5f, 711.0f, 3e38f, -3e38f, 1e-40f, -744.9f,
+      -745.5f, -746.5f};
   for (int i = 0; i < 20'000; ++i) x.push_back(static_cast<float>(i % 1000 - 700) + static_cast<float>(i) * 1.7e-4f);
   for (const double minus : {0.0, 12.3456789, -3.0}) {
     for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{9}, x.size()}) {
       std::vector<double> y(n);
       exp64_less(std::span(x).first(n), minus, y);
       for (size_t i = 0; i < n; ++i) {
-        ASSERT_EQ(std::bit_cast<uint64_t>(y[i]), std::bit_cast<uint64_t>(exp64(static_cast<double>(x[i]) - minus))) << x[i] << " - " << minus;
+        ASSERT_EQ(std::bit_cast<uint64_t>(y[i]), std::bit_cast<uint64_t>(exp64(static_cast<double>(x[i]) - minus)))
+            << x[i] << " - " << minus;
       }
     }
   }
@@ -60,7 +64,8 @@ TEST(Math64, Log) {
   test::Random random(2);
   double worst = 0;
   for (int i = 0; i < 200000; ++i) {
-    const double x = i % 2 == 0 ? uniform(random, 0.5, 2) : std::ldexp(uniform(random, 1, 2), random.below(2000) - 1000);
+    const double x =
+        i % 2 == 0 ? uniform(random, 0.5, 2) : std::ldexp(uniform(random, 1, 2), random.below(2000) - 1000);
     worst = std::max(worst, ulps(log64(x), std::log(static_cast<long double>(x))));
   }
   EXPECT_LE(worst, 1.0);
@@ -102,7 +107,7 @@ TEST(Math64, SinAndCosOfEveryPosition) {
   };
   for (int i = 0; i < 100000; ++i) check(uniform(random, -8, 8));
   for (int i = 0; i < 100000; ++i) check(uniform(random, 0, i % 2 == 0 ? 0x1p20 : 0x1p31));
-  for (int i = 0; i < 1000000; i += 7) check(i);  // whole positions, the first pair of every RoPE
+  for (int i = 0; i < 1000000; i += 7) check(i);                   // whole positions, the first pair of every RoPE
   for (int i = 0; i < 2000; ++i) check(i * 0x1.921fb54442d18p+0);  // beside the zeros
   EXPECT_LE(worst, 0.8);
   RecordProperty("ulp_max", std::to_string(worst));

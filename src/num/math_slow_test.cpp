@@ -1,5 +1,5 @@
-// The survey of math_test.cpp over every 257th input; with ASSAY_EXHAUSTIVE in the environment, over all 2^32. Prints the table of
-// docs/numerics.md.
+// The survey of math_test.cpp over every 257th input; with ASSAY_EXHAUSTIVE in the environment, over all 2^32. Prints
+// the table of docs/numerics.md.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

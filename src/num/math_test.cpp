@@ -1,4 +1,5 @@
-// Our binary32 functions against libm in double: a coarse net of inputs here, a fine one in math_slow_test.cpp; and their edges.
+// Our binary32 functions against libm in double: a coarse net of inputs here, a fine one in math_slow_test.cpp; and
+// their edges.
 #include "num/math.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,8 @@ TEST(Math, GoldenDigests) {
 
 TEST(Math, ExpNearHasTheBitsOfExp) {
   const uint32_t last = std::bit_cast<uint32_t>(kExpNearMax);
-  for (uint32_t bits = 0; bits < last; bits += bits < 0x30000000u ? 65521 : 257) {  // subnormals, then every 257th up to it
+  for (uint32_t bits = 0; bits < last;
+       bits += bits < 0x30000000u ? 65521 : 257) {  // subnormals, then every 257th up to it
     for (const uint32_t sign : {0u, 0x80000000u}) {
       const float x = std::bit_cast<float>(bits | sign);
       ASSERT_EQ(std::bit_cast<uint32_t>(exp_near(x)), std::bit_cast<uint32_t>(exp(x))) << x;
@@ -53,7 +55,9 @@ TEST(Math, ExpNearHasTheBitsOfExp) {
 
 TEST(Math, ExpNotAbove0HasTheBitsOfExp) {
   const uint32_t last = std::bit_cast<uint32_t>(110.0f);
-  for (uint32_t bits = 0; bits < last; bits += bits < 0x30000000u ? 65521 : bits < std::bit_cast<uint32_t>(80.0f) ? 257 : 1) {
+  for (uint32_t bits = 0; bits < last; bits += bits < 0x30000000u                      ? 65521
+                                               : bits < std::bit_cast<uint32_t>(80.0f) ? 257
+                                                                                       : 1) {
     const float x = std::bit_cast<float>(bits | 0x80000000u);
     ASSERT_EQ(std::bit_cast<uint32_t>(exp_not_above_0(x)), std::bit_cast<uint32_t>(exp(x))) << x;
   }
@@ -74,7 +78,7 @@ TEST(Math, ExpEdges) {
   EXPECT_EQ(exp(std::numeric_limits<float>::lowest()), 0.0f);
   EXPECT_TRUE(std::isfinite(exp(0x1.62e42ep+6f)));  // the largest input whose result is finite
   EXPECT_EQ(exp(0x1.62e43p+6f), kInfinity);
-  EXPECT_EQ(exp(-0x1.9fe368p+6f), 0x1p-149f);        // the smallest whose result is not 0
+  EXPECT_EQ(exp(-0x1.9fe368p+6f), 0x1p-149f);  // the smallest whose result is not 0
   EXPECT_EQ(exp(-0x1.9fe36ap+6f), 0.0f);
   for (const uint32_t bits : {0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
     EXPECT_TRUE(std::isnan(exp(std::bit_cast<float>(bits))));

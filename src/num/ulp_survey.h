@@ -1,5 +1,5 @@
-// For tests: how far a binary32 function is from the true one, over many inputs. The truth comes from libm in double, whose own error is
-// below 2^-28 of an ulp here.
+// For tests: how far a binary32 function is from the true one, over many inputs. The truth comes from libm in double,
+// whose own error is below 2^-28 of an ulp here.
 #pragma once
 
 #include <bit>
@@ -10,8 +10,8 @@
 namespace assay::num {
 
 struct Survey {
-  double ulp_max = 0;   // in units of the last place of the true value, which is never finer than 2^-149
-  float worst = 0;      // where
+  double ulp_max = 0;  // in units of the last place of the true value, which is never finer than 2^-149
+  float worst = 0;     // where
   int64_t n_inputs = 0;
   bool specials_agree = true;  // NaN and infinity where, and only where, the truth rounds to them
 };

@@ -8,9 +8,7 @@
 namespace assay::pages {
 
 PagePool::PagePool(int64_t n_pages)
-    : n_users_(static_cast<size_t>(n_pages)),
-      n_pins_(n_users_.size()),
-      ready_((n_users_.size() + 63) / 64),
+    : n_users_(static_cast<size_t>(n_pages)), n_pins_(n_users_.size()), ready_((n_users_.size() + 63) / 64),
       n_free_(n_pages) {
   for (size_t page = 0; page < n_users_.size(); ++page) ready_[page / 64] |= uint64_t{1} << page % 64;
 }

@@ -8,9 +8,7 @@
 namespace assay::pages {
 
 PageTables::PageTables(int64_t n_tables, int64_t n_positions_max, int64_t n_pages)
-    : pool_(n_pages),
-      n_entries_(pages_of(n_positions_max) + kTableAhead),
-      n_positions_(static_cast<size_t>(n_tables)),
+    : pool_(n_pages), n_entries_(pages_of(n_positions_max) + kTableAhead), n_positions_(static_cast<size_t>(n_tables)),
       memory_(static_cast<uint64_t>(n_tables) * static_cast<uint64_t>(n_entries_) * sizeof(int32_t),
               "the tables of the KV cache's pages") {}
 

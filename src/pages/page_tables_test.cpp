@@ -93,15 +93,11 @@ TEST(PageTables, AnyOrderOfAppendingForkingAndCutting) {
       const int64_t table = random.below(kTables), other = random.below(kTables);
       const auto size = static_cast<int>(m.expected[static_cast<size_t>(table)].size());
       switch (random.below(4)) {
-        case 0:
-          m.truncate(table, random.below(size + 1));
-          break;
+        case 0: m.truncate(table, random.below(size + 1)); break;
         case 1:
           if (table != other) m.fork(table, random.below(size + 1), other);
           break;
-        default:
-          m.append(table, random.below(90));
-          break;
+        default: m.append(table, random.below(90)); break;
       }
       m.check();
       if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed << ", step " << i;
@@ -206,18 +202,12 @@ TEST(PageTables, AnyOrderWithWindows) {
       const auto size = static_cast<int>(m.expected[static_cast<size_t>(table)].size());
       const int64_t n = m.tables.n_usable(table, random.below(size + 1), first_seen);
       switch (random.below(6)) {
-        case 0:
-          m.truncate(table, n);
-          break;
+        case 0: m.truncate(table, n); break;
         case 1:
           if (table != other) m.fork(table, n, other);
           break;
-        case 2:
-          m.forget(table, random.below(size + 1), random.below(size + 1));
-          break;
-        case 3:
-          m.forget(table, 0, size);
-          break;
+        case 2: m.forget(table, random.below(size + 1), random.below(size + 1)); break;
+        case 3: m.forget(table, 0, size); break;
         default:
           if (m.is_usable(table, size)) m.append(table, random.below(90));
           break;

@@ -131,7 +131,8 @@ float dot_f32_ref(const Format& format, const std::byte* weight_row, const float
     for (int64_t j = 32 * chunk_begin(i, n_blocks); j < std::min(k, 32 * chunk_begin(i + 1, n_blocks)); ++j) {
       if (j / run != decoded) {
         decoded = j / run;
-        decode_row(format, weight_row + decoded * run / t.block_elements * t.block_bytes, std::min(run, k - decoded * run), w);
+        decode_row(format, weight_row + decoded * run / t.block_elements * t.block_bytes,
+                   std::min(run, k - decoded * run), w);
       }
       sum.fma(j, w[j % run], x[j]);
     }

@@ -74,7 +74,7 @@ TEST(Activations, Edges) {
     const auto block = static_cast<size_t>(kind == Activation::a32 ? 32 : 256);
     std::vector<float> x(6 * block, 1.0f);
     for (size_t j = 0; j < block; ++j) {
-      x[j] = -0.0f;                                // all zero
+      x[j] = -0.0f;                                          // all zero
       x[block + j] = j == 3 ? 0x1.fffffep-101f : 0x1p-140f;  // below the threshold
       x[2 * block + j] = j == 3 ? 0x1p-100f : 0x1p-149f;     // at it, beside subnormals
     }
@@ -105,7 +105,8 @@ TEST(Activations, Edges) {
 TEST(Activations, RefinementStaysWithinSixBitsAndSign) {
   // Values halfway between two first-plane integers, where the rest is largest.
   std::vector<float> x(256);
-  for (int j = 0; j < 256; ++j) x[static_cast<size_t>(j)] = (static_cast<float>(j % 127) + 0.5f) * (j % 2 == 0 ? 1.0f : -1.0f);
+  for (int j = 0; j < 256; ++j)
+    x[static_cast<size_t>(j)] = (static_cast<float>(j % 127) + 0.5f) * (j % 2 == 0 ? 1.0f : -1.0f);
   x[0] = 127.0f;
   const Quantised q = quantise(x, Activation::a256, 2);
   int largest = 0;
@@ -139,7 +140,8 @@ TEST(Activations, PartsDoNotOverlapAndAreAligned) {
   }
 }
 
-// Every fraction at one exponent, some at the smallest and at the largest: nothing is rounded differently from exponent to exponent.
+// Every fraction at one exponent, some at the smallest and at the largest: nothing is rounded differently from exponent
+// to exponent.
 TEST(Activations, ScalesAreQuotients) {
   for (const uint32_t exponent : {127u - 100, 127u, 254u}) {
     int64_t n_wrong = 0;

@@ -1,5 +1,6 @@
-// What the format headers share. A format header names its block (a struct laid out as in the file) and two functions: unpack(), to the
-// integers of the weights and their sub-scales, and scales(), the floats of the block. Decoding and the exact sums follow from those.
+// What the format headers share. A format header names its block (a struct laid out as in the file) and two functions:
+// unpack(), to the integers of the weights and their sub-scales, and scales(), the floats of the block. Decoding and
+// the exact sums follow from those.
 #pragma once
 
 #include <cstddef>
@@ -98,7 +99,12 @@ constexpr Format make_format_32(tensor::DType dtype) noexcept {
 }
 template <class Block>
 constexpr Format make_format_256(tensor::DType dtype) noexcept {
-  return {dtype,           Activation::a256,  Block::kHasMin, &decode_256<Block>, &sums_256<Block>, &scales_of<Block>,
+  return {dtype,
+          Activation::a256,
+          Block::kHasMin,
+          &decode_256<Block>,
+          &sums_256<Block>,
+          &scales_of<Block>,
           &integers_of<Block>};
 }
 

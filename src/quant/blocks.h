@@ -1,4 +1,5 @@
-// Every block format as a type, for code that is compiled once per format. A new format is its header and its line here.
+// Every block format as a type, for code that is compiled once per format. A new format is its header and its line
+// here.
 #pragma once
 
 #include "quant/iq1_s.h"
@@ -34,18 +35,20 @@ template <class... Formats>
 struct BlockFormats {};
 
 // In blocks of 32, dotted with A32.
-using Formats32 = BlockFormats<
-    BlockFormat<BlockQ4_0, tensor::DType::Q4_0>, BlockFormat<BlockQ4_1, tensor::DType::Q4_1>, BlockFormat<BlockQ5_0, tensor::DType::Q5_0>,
-    BlockFormat<BlockQ5_1, tensor::DType::Q5_1>, BlockFormat<BlockQ8_0, tensor::DType::Q8_0>, BlockFormat<BlockIQ4_NL, tensor::DType::IQ4_NL>,
-    BlockFormat<BlockMXFP4, tensor::DType::MXFP4>>;
+using Formats32 =
+    BlockFormats<BlockFormat<BlockQ4_0, tensor::DType::Q4_0>, BlockFormat<BlockQ4_1, tensor::DType::Q4_1>,
+                 BlockFormat<BlockQ5_0, tensor::DType::Q5_0>, BlockFormat<BlockQ5_1, tensor::DType::Q5_1>,
+                 BlockFormat<BlockQ8_0, tensor::DType::Q8_0>, BlockFormat<BlockIQ4_NL, tensor::DType::IQ4_NL>,
+                 BlockFormat<BlockMXFP4, tensor::DType::MXFP4>>;
 
 // In superblocks of 256, dotted with A256.
-using Formats256 = BlockFormats<
-    BlockFormat<BlockQ2_K, tensor::DType::Q2_K>, BlockFormat<BlockQ3_K, tensor::DType::Q3_K>, BlockFormat<BlockQ4_K, tensor::DType::Q4_K>,
-    BlockFormat<BlockQ5_K, tensor::DType::Q5_K>, BlockFormat<BlockQ6_K, tensor::DType::Q6_K>, BlockFormat<BlockIQ2_XXS, tensor::DType::IQ2_XXS>,
-    BlockFormat<BlockIQ2_XS, tensor::DType::IQ2_XS>, BlockFormat<BlockIQ2_S, tensor::DType::IQ2_S>,
-    BlockFormat<BlockIQ3_XXS, tensor::DType::IQ3_XXS>, BlockFormat<BlockIQ3_S, tensor::DType::IQ3_S>,
-    BlockFormat<BlockIQ1_S, tensor::DType::IQ1_S>, BlockFormat<BlockIQ4_XS, tensor::DType::IQ4_XS>,
-    BlockFormat<BlockTQ1_0, tensor::DType::TQ1_0>, BlockFormat<BlockTQ2_0, tensor::DType::TQ2_0>>;
+using Formats256 =
+    BlockFormats<BlockFormat<BlockQ2_K, tensor::DType::Q2_K>, BlockFormat<BlockQ3_K, tensor::DType::Q3_K>,
+                 BlockFormat<BlockQ4_K, tensor::DType::Q4_K>, BlockFormat<BlockQ5_K, tensor::DType::Q5_K>,
+                 BlockFormat<BlockQ6_K, tensor::DType::Q6_K>, BlockFormat<BlockIQ2_XXS, tensor::DType::IQ2_XXS>,
+                 BlockFormat<BlockIQ2_XS, tensor::DType::IQ2_XS>, BlockFormat<BlockIQ2_S, tensor::DType::IQ2_S>,
+                 BlockFormat<BlockIQ3_XXS, tensor::DType::IQ3_XXS>, BlockFormat<BlockIQ3_S, tensor::DType::IQ3_S>,
+                 BlockFormat<BlockIQ1_S, tensor::DType::IQ1_S>, BlockFormat<BlockIQ4_XS, tensor::DType::IQ4_XS>,
+                 BlockFormat<BlockTQ1_0, tensor::DType::TQ1_0>, BlockFormat<BlockTQ2_0, tensor::DType::TQ2_0>>;
 
 }  // namespace assay::quant

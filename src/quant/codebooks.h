@@ -1,5 +1,6 @@
-// The codebooks that define the IQ formats: row i of a grid is 8 (or 4) signed bytes, the first in the lowest byte of the word.
-// Source: the definition of the formats, as the Python package `gguf` carries it; written by tests/data/make_codebooks.py.
+// The codebooks that define the IQ formats: row i of a grid is 8 (or 4) signed bytes, the first in the lowest byte of
+// the word. Source: the definition of the formats, as the Python package `gguf` carries it; written by
+// tests/data/make_codebooks.py.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The dots of the contract: exact terms, the order of the chain, poison, and golden digests, so that nobody changes the contract unseen.
+// The dots of the contract: exact terms, the order of the chain, poison, and golden digests, so that nobody changes the
+// contract unseen.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -34,8 +35,8 @@ QuantisedRow quantised_row(const std::vector<float>& x, Activation kind, int pla
 
 std::string name_of(const Format& format) { return std::string(tensor::traits(format.dtype).name); }
 
-// d * I + m * M is the dot of the decoded block with the integers. All products are exact in double; only where the format has minima
-// does decode() round, once a value.
+// d * I + m * M is the dot of the decoded block with the integers. All products are exact in double; only where the
+// format has minima does decode() round, once a value.
 TEST(Dot, SumsAndScalesAreTheExactDot) {
   for (const Format& format : all_formats()) {
     if (format.activation == Activation::f32) continue;
@@ -45,7 +46,8 @@ TEST(Dot, SumsAndScalesAreTheExactDot) {
       const std::vector<std::byte> block = test::random_weights(format, n, seed);
       test::Random random(seed + 1000);
       std::vector<int8_t> q(static_cast<size_t>(n));
-      for (int8_t& value : q) value = static_cast<int8_t>(seed < 4 ? (seed % 2 == 0 ? 127 : -127) : random.below(255) - 127);
+      for (int8_t& value : q)
+        value = static_cast<int8_t>(seed < 4 ? (seed % 2 == 0 ? 127 : -127) : random.below(255) - 127);
       std::vector<float> w(static_cast<size_t>(n));
       format.decode(block.data(), w.data());
       double sum = 0, magnitudes = 0;
@@ -105,9 +107,11 @@ TEST(Dot, TakesTheRowAskedFor) {
   const std::vector<std::byte> weights = test::random_weights(format, k, 1);
   std::vector<std::byte> memory(activations_bytes(Activation::a256, 2, 3, k));
   const Activations three = carve(Activation::a256, 2, 3, k, memory.data());
-  for (int64_t r = 0; r < 3; ++r) quantise_row_ref(test::random_activations(k, 10 + static_cast<uint64_t>(r)).data(), three, r);
+  for (int64_t r = 0; r < 3; ++r)
+    quantise_row_ref(test::random_activations(k, 10 + static_cast<uint64_t>(r)).data(), three, r);
   for (int64_t r = 0; r < 3; ++r) {
-    const QuantisedRow alone = quantised_row(test::random_activations(k, 10 + static_cast<uint64_t>(r)), Activation::a256, 2);
+    const QuantisedRow alone =
+        quantised_row(test::random_activations(k, 10 + static_cast<uint64_t>(r)), Activation::a256, 2);
     EXPECT_EQ(dot_ref(format, weights.data(), three, r), dot_ref(format, weights.data(), alone.a, 0));
   }
 }
@@ -123,7 +127,8 @@ TEST(Dot, PoisonStaysVisibleAndZeroStaysZero) {
     const auto dots = [&] {
       std::vector<float> results = {dot_f32_ref(format, weights.data(), x.data(), k)};
       if (format.activation == Activation::f32) return results;
-      for (const int planes : {1, 2}) results.push_back(dot_ref(format, weights.data(), quantised_row(x, kind, planes).a, 0));
+      for (const int planes : {1, 2})
+        results.push_back(dot_ref(format, weights.data(), quantised_row(x, kind, planes).a, 0));
       return results;
     };
     for (const float y : dots()) EXPECT_EQ(y, 0.0f);
@@ -159,7 +164,8 @@ TEST(Dot, FloatOrderWithRaggedTails) {
   }
 }
 
-// Rows of the facts, evaluated elsewhere in rational arithmetic with each rounding done by hand (tests/data/make_dots.py).
+// Rows of the facts, evaluated elsewhere in rational arithmetic with each rounding done by hand
+// (tests/data/make_dots.py).
 TEST(Dot, EqualsTheFormulasInRationalArithmetic) {
   const boost::json::value dots = test::read_json("dots.json"), blocks = test::read_json("blocks.json");
   EXPECT_EQ(dots.as_object().size(), 21u);
@@ -168,7 +174,8 @@ TEST(Dot, EqualsTheFormulasInRationalArithmetic) {
     SCOPED_TRACE(name_of(format));
     std::vector<std::byte> row;
     for (int b = 0; b < 8; ++b) {
-      const std::vector<std::byte> block = test::from_hex(test::text(blocks.at(key).at("blocks").as_array().at(static_cast<size_t>(b))));
+      const std::vector<std::byte> block =
+          test::from_hex(test::text(blocks.at(key).at("blocks").as_array().at(static_cast<size_t>(b))));
       row.insert(row.end(), block.begin(), block.end());
     }
     std::vector<float> x(static_cast<size_t>(8 * tensor::traits(format.dtype).block_elements));
@@ -176,15 +183,20 @@ TEST(Dot, EqualsTheFormulasInRationalArithmetic) {
       x[j] = static_cast<float>(static_cast<int>((j * 7919 + 13) % 2003) - 1001) / 512.0f * (j % 97 == 0 ? 9.0f : 1.0f);
     }
     const boost::json::array& results = expected.as_array();
-    const auto bits = [&results](size_t i) { return static_cast<uint32_t>(std::stoul(std::string(test::text(results.at(i))), nullptr, 16)); };
-    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantised_row(x, format.activation, 2).a, 0)), bits(0));
-    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantised_row(x, format.activation, 1).a, 0)), bits(1));
-    EXPECT_EQ(std::bit_cast<uint32_t>(dot_f32_ref(format, row.data(), x.data(), static_cast<int64_t>(x.size()))), bits(2));
+    const auto bits = [&results](size_t i) {
+      return static_cast<uint32_t>(std::stoul(std::string(test::text(results.at(i))), nullptr, 16));
+    };
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantised_row(x, format.activation, 2).a, 0)),
+              bits(0));
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_ref(format, row.data(), quantised_row(x, format.activation, 1).a, 0)),
+              bits(1));
+    EXPECT_EQ(std::bit_cast<uint32_t>(dot_f32_ref(format, row.data(), x.data(), static_cast<int64_t>(x.size()))),
+              bits(2));
   }
 }
 
-// One digest a format over rows of several lengths: two planes, one plane, f32. Numerics 1. A change here is a new version of the
-// contract, never a repair of the test.
+// One digest a format over rows of several lengths: two planes, one plane, f32. Numerics 1. A change here is a new
+// version of the contract, never a repair of the test.
 struct Golden {
   uint64_t two_planes, one_plane, f32;
 };
@@ -237,8 +249,8 @@ TEST(Dot, GoldenDigests) {
     const auto found = golden.find(name_of(format));
     const Golden kept = found == golden.end() ? Golden{} : found->second;
     const bool equal = now.two_planes == kept.two_planes && now.one_plane == kept.one_plane && now.f32 == kept.f32;
-    EXPECT_TRUE(equal) << std::hex << "now: {\"" << name_of(format) << "\", {0x" << now.two_planes << ", 0x" << now.one_plane
-                       << ", 0x" << now.f32 << "}},";
+    EXPECT_TRUE(equal) << std::hex << "now: {\"" << name_of(format) << "\", {0x" << now.two_planes << ", 0x"
+                       << now.one_plane << ", 0x" << now.f32 << "}},";
   }
 }
 

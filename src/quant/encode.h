@@ -1,4 +1,5 @@
-// What the encoders share. They give the same bits as the Python package `gguf`, except that blocks below 2^-100 become zero.
+// What the encoders share. They give the same bits as the Python package `gguf`, except that blocks below 2^-100 become
+// zero.
 #pragma once
 
 #include <bit>
@@ -58,7 +59,8 @@ ASSAY_FN int round_half_up(float x) noexcept {
 
 ASSAY_FN void pack_5_bits(const uint8_t* levels, uint8_t* nibbles, uint8_t* high_bits) noexcept {
   for (int j = 0; j < 4; ++j) high_bits[j] = 0;
-  for (int j = 0; j < 32; ++j) high_bits[j / 8] = static_cast<uint8_t>(high_bits[j / 8] | ((levels[j] >> 4) << (j % 8)));
+  for (int j = 0; j < 32; ++j)
+    high_bits[j / 8] = static_cast<uint8_t>(high_bits[j / 8] | ((levels[j] >> 4) << (j % 8)));
   for (int j = 0; j < 16; ++j) nibbles[j] = static_cast<uint8_t>((levels[j] & 15) | ((levels[j + 16] & 15) << 4));
 }
 

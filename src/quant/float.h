@@ -8,7 +8,11 @@
 namespace assay::quant {
 
 ASSAY_FN void decode_f32(const std::byte* bytes, float* out) noexcept { *out = load_block<float>(bytes); }
-ASSAY_FN void decode_f16(const std::byte* bytes, float* out) noexcept { *out = num::half_to_float(load_block<uint16_t>(bytes)); }
-ASSAY_FN void decode_bf16(const std::byte* bytes, float* out) noexcept { *out = num::bf16_to_float(load_block<uint16_t>(bytes)); }
+ASSAY_FN void decode_f16(const std::byte* bytes, float* out) noexcept {
+  *out = num::half_to_float(load_block<uint16_t>(bytes));
+}
+ASSAY_FN void decode_bf16(const std::byte* bytes, float* out) noexcept {
+  *out = num::bf16_to_float(load_block<uint16_t>(bytes));
+}
 
 }  // namespace assay::quant

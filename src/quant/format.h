@@ -1,5 +1,6 @@
-// What every weight format offers: how a block decodes, and the exact integers and scales of its dot with 8-bit activations. One header per
-// format fills one Format; list.cpp names them all. Nobody else switches on a format: they ask the Format.
+// What every weight format offers: how a block decodes, and the exact integers and scales of its dot with 8-bit
+// activations. One header per format fills one Format; list.cpp names them all. Nobody else switches on a format: they
+// ask the Format.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ enum class Activation {
   a256,  // one scale per 256 elements
 };
 
-// The exact integers of one block against one activation plane (section 2.1): i over the weights' integers with their integer
-// sub-scales folded in, m over the minima (0 where the format has none).
+// The exact integers of one block against one activation plane (section 2.1): i over the weights' integers with their
+// integer sub-scales folded in, m over the minima (0 where the format has none).
 struct IntegerSums {
   int32_t i = 0;
   int32_t m = 0;
@@ -30,8 +31,8 @@ struct BlockScales {
   float m = 0;
 };
 
-// A superblock of 256 weights: value j is (d * scale[j / 16]) * w[j], or that plus m * min[j / 16]. Formats whose sub-blocks are longer
-// repeat their scale.
+// A superblock of 256 weights: value j is (d * scale[j / 16]) * w[j], or that plus m * min[j / 16]. Formats whose
+// sub-blocks are longer repeat their scale.
 struct Integers256 {
   int8_t w[256];
   int16_t scale[16];

@@ -69,7 +69,8 @@ TEST(Format, EveryServedTypeIsListedOnce) {
     EXPECT_EQ(format.scales != nullptr, integers);
   }
   EXPECT_EQ(seen.size(), 24u);
-  for (const DType dtype : {DType::I8, DType::I16, DType::I32, DType::I64, DType::F64}) EXPECT_EQ(find_format(dtype), nullptr);
+  for (const DType dtype : {DType::I8, DType::I16, DType::I32, DType::I64, DType::F64})
+    EXPECT_EQ(find_format(dtype), nullptr);
   for (uint32_t number = 0; number < 64; ++number) {
     const tensor::DTypeTraits* t = tensor::find_traits(number);
     if (t != nullptr && number != 24 && number != 25 && number != 26 && number != 27 && number != 28) {

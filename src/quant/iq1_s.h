@@ -1,5 +1,6 @@
-// IQ1_S: rows of 8 from {-1, 0, 1} in a grid of 2048, shifted by an eighth up or down. Each 32 weights have a word: three top bits of the
-// four row numbers, a scale s of 3 bits, the sign of the shift. Value (d / 8) * (2s + 1) * (8 * level +- 1): whole numbers throughout.
+// IQ1_S: rows of 8 from {-1, 0, 1} in a grid of 2048, shifted by an eighth up or down. Each 32 weights have a word:
+// three top bits of the four row numbers, a scale s of 3 bits, the sign of the shift. Value (d / 8) * (2s + 1) * (8 *
+// level +- 1): whole numbers throughout.
 #pragma once
 
 #include "quant/block.h"

@@ -1,4 +1,5 @@
-// IQ2_S: rows of 8 from a grid of 1024, a sign bit for each weight, a nibble s for each 16: value (d / 8) * (2s + 1) * level.
+// IQ2_S: rows of 8 from a grid of 1024, a sign bit for each weight, a nibble s for each 16: value (d / 8) * (2s + 1) *
+// level.
 #pragma once
 
 #include "quant/block.h"
@@ -10,9 +11,9 @@ struct BlockIQ2_S {
   static constexpr bool kHasMin = false;
   static constexpr int kMaxWeight = 43, kMaxScale = 31, kMaxMin = 0;
   uint16_t d;
-  uint8_t q[32];          // low 8 bits of the row numbers
+  uint8_t q[32];  // low 8 bits of the row numbers
   uint8_t signs[32];
-  uint8_t high_bits[8];   // two top bits of row number 4i + k at 2k
+  uint8_t high_bits[8];  // two top bits of row number 4i + k at 2k
   uint8_t sub_scales[8];
 };
 static_assert(sizeof(BlockIQ2_S) == 82);

@@ -1,5 +1,5 @@
-// IQ2_XS: rows of 8 from a grid of 512. A word of 16 bits is a row number (9) and 7 sign bits; a nibble s for each 16 weights,
-// value (d / 8) * (2s + 1) * level.
+// IQ2_XS: rows of 8 from a grid of 512. A word of 16 bits is a row number (9) and 7 sign bits; a nibble s for each 16
+// weights, value (d / 8) * (2s + 1) * level.
 #pragma once
 
 #include "quant/block.h"

@@ -1,5 +1,5 @@
-// IQ2_XXS: rows of 8 from a grid of 256. 32 weights take 8 bytes: four row numbers, then four times 7 sign bits and a scale s of 4 bits,
-// value (d / 8) * (2s + 1) * level.
+// IQ2_XXS: rows of 8 from a grid of 256. 32 weights take 8 bytes: four row numbers, then four times 7 sign bits and a
+// scale s of 4 bits, value (d / 8) * (2s + 1) * level.
 #pragma once
 
 #include "quant/block.h"

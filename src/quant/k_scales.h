@@ -5,8 +5,8 @@
 
 namespace assay::quant {
 
-// Sub-blocks 0..3: the low 6 bits of bytes 0..3 (scales) and 4..7 (minima). Sub-blocks 4..7: nibbles of bytes 8..11, with their top two
-// bits in the top of bytes 0..7. Each sub-block is two groups of 16.
+// Sub-blocks 0..3: the low 6 bits of bytes 0..3 (scales) and 4..7 (minima). Sub-blocks 4..7: nibbles of bytes 8..11,
+// with their top two bits in the top of bytes 0..7. Each sub-block is two groups of 16.
 ASSAY_FN void unpack_k_scales(const uint8_t* packed, Integers256& n) noexcept {
   for (int i = 0; i < 8; ++i) {
     int scale, min;

@@ -1,5 +1,6 @@
-// MXFP4: 32 floats of 4 bits (E2M1) with a power of two as their scale. The integers are twice the values; d is half the scale.
-// Source: OCP Microscaling Formats (MX) Specification v1.0. As in every GGUF reader, exponent 255 is 2^128 and not a NaN.
+// MXFP4: 32 floats of 4 bits (E2M1) with a power of two as their scale. The integers are twice the values; d is half
+// the scale. Source: OCP Microscaling Formats (MX) Specification v1.0. As in every GGUF reader, exponent 255 is 2^128
+// and not a NaN.
 #pragma once
 
 #include "quant/block.h"

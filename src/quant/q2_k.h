@@ -1,5 +1,6 @@
-// Q2_K: 256 weights of 2 bits in 16 sub-blocks; each byte of sub_scales is a scale (low nibble) and a minimum (high nibble).
-// Byte i of a half (32 bytes, 128 weights) holds elements i, i + 32, i + 64, i + 96 of that half, lowest bits first.
+// Q2_K: 256 weights of 2 bits in 16 sub-blocks; each byte of sub_scales is a scale (low nibble) and a minimum (high
+// nibble). Byte i of a half (32 bytes, 128 weights) holds elements i, i + 32, i + 64, i + 96 of that half, lowest bits
+// first.
 #pragma once
 
 #include "quant/block.h"
@@ -15,7 +16,9 @@ struct BlockQ2_K {
 };
 static_assert(sizeof(BlockQ2_K) == 84);
 
-ASSAY_FN BlockScales scales(const BlockQ2_K& b) noexcept { return {num::half_to_float(b.d), -num::half_to_float(b.d_min)}; }
+ASSAY_FN BlockScales scales(const BlockQ2_K& b) noexcept {
+  return {num::half_to_float(b.d), -num::half_to_float(b.d_min)};
+}
 
 ASSAY_FN void unpack(const BlockQ2_K& b, Integers256& n) noexcept {
   for (int j = 0; j < 256; ++j) {

@@ -1,5 +1,5 @@
-// Q3_K: 256 weights of 3 bits around 4 in 16 sub-blocks with scales of 6 bits around 32. The two low bits lie as in Q2_K; bit j / 32 of
-// high_bits[j % 32] is the third bit of element j.
+// Q3_K: 256 weights of 3 bits around 4 in 16 sub-blocks with scales of 6 bits around 32. The two low bits lie as in
+// Q2_K; bit j / 32 of high_bits[j % 32] is the third bit of element j.
 #pragma once
 
 #include "quant/block.h"

@@ -1,4 +1,5 @@
-// Q4_0: 32 weights of 4 bits around 8, one half-precision scale. Element j is the low nibble of byte j, element j + 16 the high one.
+// Q4_0: 32 weights of 4 bits around 8, one half-precision scale. Element j is the low nibble of byte j, element j + 16
+// the high one.
 #pragma once
 
 #include "quant/encode.h"
@@ -29,7 +30,8 @@ ASSAY_FN BlockQ4_0 encode_q4_0(const float* x) noexcept {
   const float inverse = inverse_or_zero(d);
   b.d = num::float_to_half(d);
   for (int j = 0; j < 16; ++j) {
-    const int low = truncate_clamped(x[j] * inverse + 8.5f, 15), high = truncate_clamped(x[j + 16] * inverse + 8.5f, 15);
+    const int low = truncate_clamped(x[j] * inverse + 8.5f, 15),
+              high = truncate_clamped(x[j + 16] * inverse + 8.5f, 15);
     b.nibbles[j] = static_cast<uint8_t>(low | (high << 4));
   }
   return b;

@@ -1,4 +1,5 @@
-// Q4_1: 32 weights of 4 bits, half-precision scale and minimum. Element j is the low nibble of byte j, element j + 16 the high one.
+// Q4_1: 32 weights of 4 bits, half-precision scale and minimum. Element j is the low nibble of byte j, element j + 16
+// the high one.
 #pragma once
 
 #include "quant/encode.h"

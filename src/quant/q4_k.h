@@ -1,5 +1,5 @@
-// Q4_K: 256 weights of 4 bits in 8 sub-blocks with scales and minima of 6 bits. Byte i of a quarter (32 bytes, 64 weights) holds elements
-// i (low nibble) and i + 32 of that quarter.
+// Q4_K: 256 weights of 4 bits in 8 sub-blocks with scales and minima of 6 bits. Byte i of a quarter (32 bytes, 64
+// weights) holds elements i (low nibble) and i + 32 of that quarter.
 #pragma once
 
 #include "quant/block.h"
@@ -16,7 +16,9 @@ struct BlockQ4_K {
 };
 static_assert(sizeof(BlockQ4_K) == 144);
 
-ASSAY_FN BlockScales scales(const BlockQ4_K& b) noexcept { return {num::half_to_float(b.d), -num::half_to_float(b.d_min)}; }
+ASSAY_FN BlockScales scales(const BlockQ4_K& b) noexcept {
+  return {num::half_to_float(b.d), -num::half_to_float(b.d_min)};
+}
 
 ASSAY_FN void unpack(const BlockQ4_K& b, Integers256& n) noexcept {
   for (int j = 0; j < 256; ++j) {

@@ -1,4 +1,5 @@
-// Q5_0: 32 weights of 5 bits around 16, one half-precision scale. Nibbles as in Q4_0; bit j of the mask is the fifth bit of element j.
+// Q5_0: 32 weights of 5 bits around 16, one half-precision scale. Nibbles as in Q4_0; bit j of the mask is the fifth
+// bit of element j.
 #pragma once
 
 #include "quant/encode.h"

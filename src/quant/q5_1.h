@@ -1,4 +1,5 @@
-// Q5_1: 32 weights of 5 bits, half-precision scale and minimum. Nibbles as in Q4_1; bit j of the mask is the fifth bit of element j.
+// Q5_1: 32 weights of 5 bits, half-precision scale and minimum. Nibbles as in Q4_1; bit j of the mask is the fifth bit
+// of element j.
 #pragma once
 
 #include "quant/encode.h"
@@ -32,7 +33,8 @@ ASSAY_FN BlockQ5_1 encode_q5_1(const float* x) noexcept {
   b.d = num::float_to_half(d);
   b.m = num::float_to_half(range.min);
   uint8_t levels[32];
-  for (int j = 0; j < 32; ++j) levels[j] = static_cast<uint8_t>(truncate_clamped((x[j] - range.min) * inverse + 0.5f, 31));
+  for (int j = 0; j < 32; ++j)
+    levels[j] = static_cast<uint8_t>(truncate_clamped((x[j] - range.min) * inverse + 0.5f, 31));
   pack_5_bits(levels, b.nibbles, b.high_bits);
   return b;
 }

@@ -16,7 +16,9 @@ struct BlockQ5_K {
 };
 static_assert(sizeof(BlockQ5_K) == 176);
 
-ASSAY_FN BlockScales scales(const BlockQ5_K& b) noexcept { return {num::half_to_float(b.d), -num::half_to_float(b.d_min)}; }
+ASSAY_FN BlockScales scales(const BlockQ5_K& b) noexcept {
+  return {num::half_to_float(b.d), -num::half_to_float(b.d_min)};
+}
 
 ASSAY_FN void unpack(const BlockQ5_K& b, Integers256& n) noexcept {
   for (int j = 0; j < 256; ++j) {

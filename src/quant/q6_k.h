@@ -1,5 +1,6 @@
-// Q6_K: 256 weights of 6 bits around 32 in 16 sub-blocks with signed scales of 8 bits. In a half (128 weights): element i has its low
-// nibble in byte i % 64 of 64 (low half of the byte below 64, high above) and its top two bits in pair i / 32 of byte i % 32 of 32.
+// Q6_K: 256 weights of 6 bits around 32 in 16 sub-blocks with signed scales of 8 bits. In a half (128 weights): element
+// i has its low nibble in byte i % 64 of 64 (low half of the byte below 64, high above) and its top two bits in pair i
+// / 32 of byte i % 32 of 32.
 #pragma once
 
 #include "quant/block.h"

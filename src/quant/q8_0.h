@@ -19,8 +19,8 @@ ASSAY_FN void unpack(const BlockQ8_0& b, Integers32& n) noexcept {
   for (int j = 0; j < 32; ++j) n.w[j] = b.q[j];
 }
 
-// amax = max |x|. d = amax / 127, inverse = 1 / d, q = x * inverse rounded to nearest, halves away from zero; d is stored rounded to
-// half. amax < 2^-100: d = 0, q = 0. A NaN or infinity: d = NaN, q = 0, so that poison stays visible.
+// amax = max |x|. d = amax / 127, inverse = 1 / d, q = x * inverse rounded to nearest, halves away from zero; d is
+// stored rounded to half. amax < 2^-100: d = 0, q = 0. A NaN or infinity: d = NaN, q = 0, so that poison stays visible.
 ASSAY_FN BlockQ8_0 encode_q8_0(const float* x) noexcept {
   BlockQ8_0 b{};
   const uint32_t amax_bits = magnitude_bits_max(x, 32);

@@ -11,8 +11,8 @@
 
 namespace assay::quant {
 
-// A block whose largest magnitude has these bits: what becomes of it. The quotient by 127 comes without a division: from 2^-100 on two steps
-// with the nearest float to 1 / 127 round as a division would, for each of the 2^23 fractions.
+// A block whose largest magnitude has these bits: what becomes of it. The quotient by 127 comes without a division:
+// from 2^-100 on two steps with the nearest float to 1 / 127 round as a division would, for each of the 2^23 fractions.
 struct BlockScale {
   float d = 0;  // scale of the block
   float r = 0;  // factor of the elements; 0: all integers are 0
@@ -44,9 +44,13 @@ ASSAY_FN float block_term(bool has_min, BlockScales s, float f, float g) noexcep
 }
 
 // Which chunk block i of n lies in, for n <= 4096: the floor of (8 i + 7) / n, by 1 / n.
-ASSAY_FN int chunk_of(int i, float inverse_of_n) noexcept { return static_cast<int>((static_cast<float>(8 * i) + 7.5f) * inverse_of_n); }
+ASSAY_FN int chunk_of(int i, float inverse_of_n) noexcept {
+  return static_cast<int>((static_cast<float>(8 * i) + 7.5f) * inverse_of_n);
+}
 
 // The tree over the 8 chunks.
-ASSAY_FN float chunk_tree(const float* c) noexcept { return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7])); }
+ASSAY_FN float chunk_tree(const float* c) noexcept {
+  return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
+}
 
 }  // namespace assay::quant

@@ -1,5 +1,5 @@
-// TQ1_0: 256 weights from {-1, 0, 1}, five in a byte as a fraction of 243 in base 3, the first digit the most significant; the last 16
-// weights lie four in a byte.
+// TQ1_0: 256 weights from {-1, 0, 1}, five in a byte as a fraction of 243 in base 3, the first digit the most
+// significant; the last 16 weights lie four in a byte.
 #pragma once
 
 #include "quant/block.h"
@@ -9,7 +9,8 @@ namespace assay::quant {
 struct BlockTQ1_0 {
   static constexpr bool kHasMin = false;
   static constexpr int kMaxWeight = 1, kMaxScale = 1, kMaxMin = 0;
-  uint8_t fives[48];  // 32 bytes for elements 0..159 (element 32k + i: digit k of byte i), 16 for 160..239 (digit k of byte 32 + i)
+  uint8_t fives[48];  // 32 bytes for elements 0..159 (element 32k + i: digit k of byte i), 16 for 160..239 (digit k of
+                      // byte 32 + i)
   uint8_t fours[4];   // elements 240 + 4k + i: digit k of byte i
   uint16_t d;
 };

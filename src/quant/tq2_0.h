@@ -1,4 +1,5 @@
-// TQ2_0: 256 weights of 2 bits around 1; they lie as in Q2_K. The format means {-1, 0, 1}; the fourth level is 2, as every reader has it.
+// TQ2_0: 256 weights of 2 bits around 1; they lie as in Q2_K. The format means {-1, 0, 1}; the fourth level is 2, as
+// every reader has it.
 #pragma once
 
 #include "quant/block.h"

@@ -15,7 +15,8 @@ void apply_override(gguf::Head& head, const std::string& text) {
   for (gguf::Override& one : gguf::parse_overrides(text)) head.set(one.key, std::move(one.value));
 }
 
-std::vector<gguf::Head> heads_of(const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options) {
+std::vector<gguf::Head> heads_of(const gguf::File& file, const Plan& plan, const Weighing& weighing,
+                                 const QuantizeOptions& options) {
   gguf::Head first(file);
   first.clear_tensors();
   if (plan.mix->id != MixId::copy) {
@@ -27,7 +28,8 @@ std::vector<gguf::Head> heads_of(const gguf::File& file, const Plan& plan, const
     first.set("quantize.imatrix.file", gguf::Value::of(weighing.path()));
     if (!matrix.datasets.empty()) first.set("quantize.imatrix.dataset", gguf::Value::of(matrix.datasets.front()));
     first.set("quantize.imatrix.entries_count", gguf::Value::of(static_cast<uint32_t>(matrix.entries.size())));
-    if (matrix.n_chunks > 0) first.set("quantize.imatrix.chunks_count", gguf::Value::of(static_cast<uint32_t>(matrix.n_chunks)));
+    if (matrix.n_chunks > 0)
+      first.set("quantize.imatrix.chunks_count", gguf::Value::of(static_cast<uint32_t>(matrix.n_chunks)));
   }
   if (!options.prune_layers.empty()) {
     first.set(plan.facts.architecture + ".block_count", gguf::Value::of(static_cast<uint32_t>(plan.n_layers)));

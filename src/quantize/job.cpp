@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using quant::encode::Effort;
 
-constexpr int64_t kSlabElements = 1 << 20;    // of a tensor between two looks at `cancelled`
+constexpr int64_t kSlabElements = 1 << 20;  // of a tensor between two looks at `cancelled`
 constexpr uint64_t kCopyBytes = 8 << 20;
 constexpr uint64_t kMemoryDefault = 256 << 20;
 
@@ -30,17 +30,21 @@ std::string place_of(int64_t index, const tensor::Shape& shape) {
 }
 
 [[noreturn]] void refuse(const PlannedTensor& t, const BadValue& bad) {
-  const std::string where = fmt::format("{}: value {} ({}) is {}", base::shown(t.source->name), bad.index, place_of(bad.index, t.source->view.shape), bad.value);
+  const std::string where = fmt::format("{}: value {} ({}) is {}", base::shown(t.source->name), bad.index,
+                                        place_of(bad.index, t.source->view.shape), bad.value);
   if (std::isfinite(bad.value)) {
-    throw Error(Errc::bad_file, fmt::format("{}, which {} cannot hold: its range ends at 65504; BF16 and F32 have a wider one", where,
-                                            tensor::traits(t.choice.dtype).name));
+    throw Error(Errc::bad_file,
+                fmt::format("{}, which {} cannot hold: its range ends at 65504; BF16 and F32 have a wider one", where,
+                            tensor::traits(t.choice.dtype).name));
   }
-  throw Error(Errc::bad_file, fmt::format("{}: such weights are not quantised; the file is damaged or was never right", where));
+  throw Error(Errc::bad_file,
+              fmt::format("{}: such weights are not quantised; the file is damaged or was never right", where));
 }
 
 class Job {
  public:
-  Job(const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options, gguf::Writer& writer)
+  Job(const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options,
+      gguf::Writer& writer)
       : file_(file), plan_(plan), weighing_(weighing), options_(options), writer_(writer), pool_(n_threads(options)) {}
 
   void run() {
@@ -55,14 +59,17 @@ class Job {
 
  private:
   static int n_threads(const QuantizeOptions& options) {
-    if (options.n_threads < 0) throw Error(Errc::bad_request, fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
+    if (options.n_threads < 0)
+      throw Error(Errc::bad_request,
+                  fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
     return options.n_threads == 0 ? base::physical_cores() : options.n_threads;
   }
 
   void between(const PlannedTensor& t) {
     if (options_.cancelled && options_.cancelled()) throw Cancelled{};
     if (options_.progress) {
-      options_.progress(t.name, static_cast<int64_t>(i_), static_cast<int64_t>(plan_.tensors.size()), writer_.bytes_written(), writer_.bytes_total());
+      options_.progress(t.name, static_cast<int64_t>(i_), static_cast<int64_t>(plan_.tensors.size()),
+                        writer_.bytes_written(), writer_.bytes_total());
     }
   }
 
@@ -71,8 +78,10 @@ class Job {
     const auto element = static_cast<uint64_t>(tensor::traits(t.source->view.dtype).block_bytes);
     for (uint64_t at = 0; at < all.size();) {
       between(t);
-      const std::span<const std::byte> part = all.subspan(at, std::min<uint64_t>(kCopyBytes / element * element, all.size() - at));
-      if (const auto bad = first_not_finite(t.source->view.dtype, part, static_cast<int64_t>(at / element))) refuse(t, *bad);
+      const std::span<const std::byte> part =
+          all.subspan(at, std::min<uint64_t>(kCopyBytes / element * element, all.size() - at));
+      if (const auto bad = first_not_finite(t.source->view.dtype, part, static_cast<int64_t>(at / element)))
+        refuse(t, *bad);
       writer_.write(part);
       file_.drop(part);
       at += part.size();
@@ -81,25 +90,30 @@ class Job {
 
   void encode(const PlannedTensor& t) {
     const tensor::TensorView& view = t.source->view;
-    const std::vector<float> importance = is_quantized(t.choice.dtype) ? weighing_.of(t.source->name) : std::vector<float>{};
+    const std::vector<float> importance =
+        is_quantized(t.choice.dtype) ? weighing_.of(t.source->name) : std::vector<float>{};
     RowEncoder encoder(view, t.choice.dtype, importance, effort(), pool_);
     const uint64_t memory = options_.memory_bytes_max == 0 ? kMemoryDefault : options_.memory_bytes_max;
     const int64_t fit = static_cast<int64_t>(memory / 2) / std::max<int64_t>(encoder.row_bytes(), 1);
-    const int64_t slab = std::clamp<int64_t>(std::min(kSlabElements / std::max<int64_t>(view.shape.cols(), 1), fit), 1, std::max<int64_t>(view.shape.rows(), 1));
+    const int64_t slab = std::clamp<int64_t>(std::min(kSlabElements / std::max<int64_t>(view.shape.cols(), 1), fit), 1,
+                                             std::max<int64_t>(view.shape.rows(), 1));
     buffer_.resize(static_cast<size_t>(slab * encoder.row_bytes()));
     for (int64_t row = 0; row < view.shape.rows(); row += slab) {
       between(t);
       const int64_t n = std::min(slab, view.shape.rows() - row);
       if (const auto bad = encoder.encode(row, n, buffer_.data())) refuse(t, *bad);
       writer_.write(std::span(buffer_).first(static_cast<size_t>(n * encoder.row_bytes())));
-      file_.drop(view.data.subspan(static_cast<size_t>(row * view.row_bytes()), static_cast<size_t>(n * view.row_bytes())));
+      file_.drop(
+          view.data.subspan(static_cast<size_t>(row * view.row_bytes()), static_cast<size_t>(n * view.row_bytes())));
     }
     lost_.error += encoder.lost().error;
     lost_.error_normal += encoder.lost().error_normal;
   }
 
   Effort effort() const noexcept {
-    return options_.effort == QuantizeEffort::fast ? Effort::fast : options_.effort == QuantizeEffort::normal ? Effort::normal : Effort::best;
+    return options_.effort == QuantizeEffort::fast     ? Effort::fast
+           : options_.effort == QuantizeEffort::normal ? Effort::normal
+                                                       : Effort::best;
   }
 
   const gguf::File& file_;
@@ -114,10 +128,13 @@ class Job {
 };
 
 // What tells this work from any other: the source by path, size and time of change, and everything that decides a byte.
-std::string work_of(const fs::path& in, const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options) {
-  std::string work = fmt::format("source {} of {} bytes, changed {}; type {}; effort {}\n", fs::weakly_canonical(in).string(), file.file_bytes(),
-                                 fs::last_write_time(in).time_since_epoch().count(), plan.mix->name, static_cast<int>(options.effort));
-  for (const PlannedTensor& t : plan.tensors) work += fmt::format("{} from {} as {}\n", t.name, t.source->name, tensor::traits(t.choice.dtype).name);
+std::string work_of(const fs::path& in, const gguf::File& file, const Plan& plan, const Weighing& weighing,
+                    const QuantizeOptions& options) {
+  std::string work = fmt::format(
+      "source {} of {} bytes, changed {}; type {}; effort {}\n", fs::weakly_canonical(in).string(), file.file_bytes(),
+      fs::last_write_time(in).time_since_epoch().count(), plan.mix->name, static_cast<int>(options.effort));
+  for (const PlannedTensor& t : plan.tensors)
+    work += fmt::format("{} from {} as {}\n", t.name, t.source->name, tensor::traits(t.choice.dtype).name);
   for (const std::string& text : options.override_kv) work += text + "\n";
   return work + weighing.described();
 }
@@ -126,13 +143,17 @@ void require_matrices(const Plan& plan, const Weighing& weighing) {
   for (const PlannedTensor& t : plan.tensors) {
     if (t.choice.dtype == t.source->view.dtype) continue;
     if (quant::encode::find_encoder(t.choice.dtype) == nullptr) {
-      throw Error(Errc::bad_request, fmt::format("{} would be {}, a format that assay reads but does not write; needs another type", base::shown(t.name),
-                                                 tensor::traits(t.choice.dtype).name));
+      throw Error(Errc::bad_request,
+                  fmt::format("{} would be {}, a format that assay reads but does not write; needs another type",
+                              base::shown(t.name), tensor::traits(t.choice.dtype).name));
     }
     if (t.choice.needs_matrix && !weighing.has(t.source->name)) {
-      throw Error(Errc::bad_request, fmt::format("{} would be {}, which is of no use without an importance matrix{}: needs {}, or another type", base::shown(t.name),
-                                                 tensor::traits(t.choice.dtype).name, weighing.given() ? ", and the one given has no data of it" : "",
-                                                 weighing.given() ? "one that has (assay imatrix)" : "--imatrix FILE (assay imatrix makes one)"));
+      throw Error(
+          Errc::bad_request,
+          fmt::format("{} would be {}, which is of no use without an importance matrix{}: needs {}, or another type",
+                      base::shown(t.name), tensor::traits(t.choice.dtype).name,
+                      weighing.given() ? ", and the one given has no data of it" : "",
+                      weighing.given() ? "one that has (assay imatrix)" : "--imatrix FILE (assay imatrix makes one)"));
     }
   }
 }
@@ -152,7 +173,8 @@ QuantizeResult run_job(const fs::path& in, const fs::path& out, const QuantizeOp
   const gguf::WriterOptions writer_options{work_of(in, file, plan, weighing, options), options.resume};
   const bool is_split = heads.size() > 1;
   try {
-    gguf::Writer writer = is_split ? gguf::Writer(out, std::move(heads), writer_options) : gguf::Writer(out, std::move(heads[0]), writer_options);
+    gguf::Writer writer = is_split ? gguf::Writer(out, std::move(heads), writer_options)
+                                   : gguf::Writer(out, std::move(heads[0]), writer_options);
     result.n_resumed = static_cast<int64_t>(writer.next());
     Job job(file, plan, weighing, options, writer);
     job.run();
@@ -169,7 +191,8 @@ QuantizeResult run_job(const fs::path& in, const fs::path& out, const QuantizeOp
 
 namespace assay {
 
-QuantizeResult quantize(const std::filesystem::path& in, const std::filesystem::path& out, const QuantizeOptions& options) {
+QuantizeResult quantize(const std::filesystem::path& in, const std::filesystem::path& out,
+                        const QuantizeOptions& options) {
   return quantizing::run_job(in, out, options);
 }
 

@@ -32,8 +32,13 @@ class JobTest : public testing::Test {
   std::filesystem::path out() const { return folder_ / "out.gguf"; }
   void write(test::TinyLlama spec = {}) {
     test::TinyLlamaWriter writer(spec);
-    writer.file().set("split.no", uint16_t{0}).set("split.count", uint16_t{1}).set("split.tensors.count", static_cast<int32_t>(3 + 9 * spec.n_layers));
-    writer.file().set("general.file_type", uint32_t{0}).set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+    writer.file()
+        .set("split.no", uint16_t{0})
+        .set("split.count", uint16_t{1})
+        .set("split.tensors.count", static_cast<int32_t>(3 + 9 * spec.n_layers));
+    writer.file()
+        .set("general.file_type", uint32_t{0})
+        .set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
     writer.file().write(in());
   }
   static QuantizeOptions to(const std::string& type) {
@@ -82,7 +87,8 @@ TEST_F(JobTest, WritesTheModelWithOtherWeights) {
     std::vector<std::byte> row(static_cast<size_t>(t.view.row_bytes()));
     for (int64_t j = 0; j < t.view.shape.rows(); ++j) {
       quant::decode_row(*quant::find_format(source.view.dtype), source.view.row(j), t.view.shape.cols(), x.data());
-      quant::encode::find_encoder(t.view.dtype)(x.data(), nullptr, t.view.shape.cols(), quant::encode::Effort::normal, row.data());
+      quant::encode::find_encoder(t.view.dtype)(x.data(), nullptr, t.view.shape.cols(), quant::encode::Effort::normal,
+                                                row.data());
       ASSERT_EQ(std::memcmp(row.data(), t.view.row(j), row.size()), 0) << t.name << " row " << j;
     }
   }
@@ -112,7 +118,8 @@ TEST_F(JobTest, EveryServedMixCanBeWrittenAndRead) {
   Imatrix matrix{{"text"}, 2, 512, {}};
   for (const gguf::Tensor& t : source.tensors()) {
     if (t.name.starts_with("blk.") && t.view.shape.rank == 2) {
-      matrix.entries.push_back({std::string(t.name), std::vector<float>(static_cast<size_t>(t.view.shape.cols()), 2.0f), {1024}});
+      matrix.entries.push_back(
+          {std::string(t.name), std::vector<float>(static_cast<size_t>(t.view.shape.cols()), 2.0f), {1024}});
     }
   }
   std::sort(matrix.entries.begin(), matrix.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -121,7 +128,8 @@ TEST_F(JobTest, EveryServedMixCanBeWrittenAndRead) {
     if (type == "COPY") continue;
     QuantizeOptions options = to(type);
     const QuantizePlan plan = plan_quantize(in(), options);
-    if (std::any_of(plan.tensors.begin(), plan.tensors.end(), [](const QuantizedTensor& t) { return t.needs_matrix; })) {
+    if (std::any_of(plan.tensors.begin(), plan.tensors.end(),
+                    [](const QuantizedTensor& t) { return t.needs_matrix; })) {
       EXPECT_THAT(refusal(options), HasSubstr("--imatrix")) << type;
       options.imatrix = folder_ / "matrix.gguf";
     }
@@ -173,7 +181,8 @@ TEST_F(JobTest, ASplitSourceBecomesOneFileOrAsMany) {
 TEST_F(JobTest, MetadataIsOverridden) {
   write();
   QuantizeOptions options = to("Q8_0");
-  options.override_kv = {"llama.context_length=int:77", "general.name=str:a=b:c", "x.y=float:0.5", "tokenizer.ggml.add_bos_token=bool:true"};
+  options.override_kv = {"llama.context_length=int:77", "general.name=str:a=b:c", "x.y=float:0.5",
+                         "tokenizer.ggml.add_bos_token=bool:true"};
   options.prune_layers = {0};
   quantize(in(), out(), options);
   const gguf::File file = gguf::File::open(out());

@@ -1,4 +1,5 @@
-// The table of the mixes. A rule reads: in these mixes, tensors of this kind, where this holds, get that type; the first that holds counts.
+// The table of the mixes. A rule reads: in these mixes, tensors of this kind, where this holds, get that type; the
+// first that holds counts.
 #include "quantize/mix_rules.h"
 
 #include <algorithm>
@@ -12,17 +13,17 @@ using M = MixId;
 
 enum class When {
   always,
-  grouped,                // 4 or more query heads a key head
-  grouped_or_experts,     // that, or 4 or more experts
-  first_2,                // i < 2
-  first_4,                // i < 4
-  first_16th,             // i < n / 16
-  first_8th,              // i < n / 8
-  more,                   // the first and last eighth, and every third between
+  grouped,             // 4 or more query heads a key head
+  grouped_or_experts,  // that, or 4 or more experts
+  first_2,             // i < 2
+  first_4,             // i < 4
+  first_16th,          // i < n / 16
+  first_8th,           // i < n / 8
+  more,                // the first and last eighth, and every third between
   more_not_falcon,
-  middle,                 // n / 8 <= i < 7 n / 8
-  first_8th_or_8_more,    // i < n / 8, or with 8 experts: more
-  first_8th_matrix,       // i < n / 8 and there is a matrix
+  middle,               // n / 8 <= i < 7 n / 8
+  first_8th_or_8_more,  // i < n / 8, or with 8 experts: more
+  first_8th_matrix,     // i < n / 8 and there is a matrix
   first_8th_no_matrix,
   matrix,
   no_matrix,
@@ -137,20 +138,24 @@ constexpr Rule kRules[] = {
     rule({M::iq4_nl, M::iq4_xs}, Kind::down, When::first_8th_no_matrix, DType::Q5_K),
 };
 
-bool is_any_of(M mix, std::initializer_list<M> mixes) noexcept { return std::find(mixes.begin(), mixes.end(), mix) != mixes.end(); }
+bool is_any_of(M mix, std::initializer_list<M> mixes) noexcept {
+  return std::find(mixes.begin(), mixes.end(), mix) != mixes.end();
+}
 
 std::optional<DType> by_table(M mix, Kind kind, const Place& place) noexcept {
   for (const Rule& r : kRules) {
-    if (r.kind == kind && std::find(r.mixes, r.mixes + r.n_mixes, mix) != r.mixes + r.n_mixes && holds(r.when, place)) return r.dtype;
+    if (r.kind == kind && std::find(r.mixes, r.mixes + r.n_mixes, mix) != r.mixes + r.n_mixes && holds(r.when, place))
+      return r.dtype;
   }
   return std::nullopt;
 }
 
-// With 8 experts the small attention matrices are cheap, and so are kept well, in all mixes but those of one and two bits.
+// With 8 experts the small attention matrices are cheap, and so are kept well, in all mixes but those of one and two
+// bits.
 std::optional<DType> with_8_experts(M mix, Kind kind) noexcept {
   if (kind == Kind::v || kind == Kind::k) return DType::Q8_0;
-  if (kind == Kind::attn_output && is_any_of(mix, {M::q2_k, M::q3_k_s, M::q3_k_m, M::q4_k_s, M::q4_k_m, M::iq3_xxs, M::iq3_xs, M::iq3_s,
-                                                   M::iq3_m, M::iq4_nl, M::iq4_xs})) {
+  if (kind == Kind::attn_output && is_any_of(mix, {M::q2_k, M::q3_k_s, M::q3_k_m, M::q4_k_s, M::q4_k_m, M::iq3_xxs,
+                                                   M::iq3_xs, M::iq3_s, M::iq3_m, M::iq4_nl, M::iq4_xs})) {
     return DType::Q5_K;
   }
   return std::nullopt;
@@ -168,11 +173,13 @@ tensor::DType type_by_rule(const Mix& of, Kind kind, const Place& place) noexcep
     return with_8_experts(mix, kind).value_or(of.default_type);
   }
   const DType found = by_table(mix, kind, place).value_or(of.default_type);
-  return place.is_70b && !tiny && kind == Kind::v && (found == DType::Q3_K || found == DType::Q4_K) ? DType::Q5_K : found;
+  return place.is_70b && !tiny && kind == Kind::v && (found == DType::Q3_K || found == DType::Q4_K) ? DType::Q5_K
+                                                                                                    : found;
 }
 
 tensor::DType output_type(const Mix& mix, int64_t n_cols, bool is_falcon) noexcept {
-  if (mix.id == M::mxfp4_moe || is_falcon || n_cols % tensor::traits(mix.default_type).block_elements != 0) return DType::Q8_0;
+  if (mix.id == M::mxfp4_moe || is_falcon || n_cols % tensor::traits(mix.default_type).block_elements != 0)
+    return DType::Q8_0;
   if (is_any_of(mix.id, {M::iq1_s, M::iq2_xxs, M::iq2_xs, M::iq2_s, M::iq2_m, M::iq3_xxs})) return DType::Q5_K;
   return mix.default_type == DType::Q8_0 ? DType::Q8_0 : DType::Q6_K;
 }
@@ -186,11 +193,17 @@ tensor::DType embedding_type(const Mix& mix) noexcept {
 
 std::optional<tensor::DType> fallback_type(tensor::DType dtype) noexcept {
   switch (dtype) {
-    case DType::IQ1_S: case DType::IQ2_XXS: case DType::IQ2_XS: case DType::IQ2_S: case DType::IQ3_XXS: case DType::IQ3_S:
-    case DType::IQ4_XS:
-      return DType::IQ4_NL;
-    case DType::Q2_K: case DType::Q3_K: case DType::TQ1_0: case DType::TQ2_0:
-      return DType::Q4_0;
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS:
+    case DType::IQ3_S:
+    case DType::IQ4_XS: return DType::IQ4_NL;
+    case DType::Q2_K:
+    case DType::Q3_K:
+    case DType::TQ1_0:
+    case DType::TQ2_0: return DType::Q4_0;
     case DType::Q4_K: return DType::Q5_0;
     case DType::Q5_K: return DType::Q5_1;
     case DType::Q6_K: return DType::Q8_0;
@@ -200,7 +213,11 @@ std::optional<tensor::DType> fallback_type(tensor::DType dtype) noexcept {
 
 bool needs_matrix(MixId mix, tensor::DType dtype) noexcept {
   switch (dtype) {
-    case DType::IQ1_S: case DType::IQ2_XXS: case DType::IQ2_XS: case DType::IQ2_S: case DType::IQ3_XXS: return true;
+    case DType::IQ1_S:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::IQ3_XXS: return true;
     case DType::Q2_K: return mix == M::q2_k_s;
     default: return false;
   }

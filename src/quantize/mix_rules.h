@@ -12,10 +12,10 @@ namespace assay::quantizing {
 // Where a tensor stands: the i-th of n of its kind, and what of the model decides.
 struct Place {
   int64_t i = 0, n = 0;
-  bool grouped = false;       // 4 or more query heads a key head
+  bool grouped = false;  // 4 or more query heads a key head
   int64_t n_experts = 0;
   bool has_matrix = false;
-  bool is_70b = false;        // 80 blocks with grouped heads
+  bool is_70b = false;  // 80 blocks with grouped heads
   bool is_falcon = false;
 };
 

@@ -60,7 +60,8 @@ bool same_name(std::string_view a, std::string_view b) noexcept {
 
 void refuse_unread(std::string_view name) {
   for (const std::string_view unread : kUnread) {
-    if (same_name(name, unread)) throw Error(Errc::bad_request, fmt::format("{} is a format that assay neither reads nor writes", unread));
+    if (same_name(name, unread))
+      throw Error(Errc::bad_request, fmt::format("{} is a format that assay neither reads nor writes", unread));
   }
 }
 
@@ -69,7 +70,8 @@ void refuse_unread(std::string_view name) {
 std::span<const Mix> all_mixes() noexcept { return kMixes; }
 
 const Mix* find_mix(std::string_view name) noexcept {
-  for (const auto& [alias, meant] : {std::pair{"Q3_K", "Q3_K_M"}, std::pair{"Q4_K", "Q4_K_M"}, std::pair{"Q5_K", "Q5_K_M"}}) {
+  for (const auto& [alias, meant] :
+       {std::pair{"Q3_K", "Q3_K_M"}, std::pair{"Q4_K", "Q4_K_M"}, std::pair{"Q5_K", "Q5_K_M"}}) {
     if (same_name(name, alias)) name = meant;
   }
   const auto found = std::find_if(kMixes.begin(), kMixes.end(), [&](const Mix& m) { return same_name(name, m.name); });

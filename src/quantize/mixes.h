@@ -1,5 +1,5 @@
-// The mixes by name: what TYPE on the command line means. A mix has a default type for its tensors and rules (mix_rules.cpp) for those that
-// get another. Source of names and numbers: the file types of the GGUF specification.
+// The mixes by name: what TYPE on the command line means. A mix has a default type for its tensors and rules
+// (mix_rules.cpp) for those that get another. Source of names and numbers: the file types of the GGUF specification.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,39 @@
 namespace assay::quantizing {
 
 enum class MixId {
-  f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q2_k_s, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k,
-  iq1_s, iq2_xxs, iq2_xs, iq2_s, iq2_m, iq3_xxs, iq3_xs, iq3_s, iq3_m, iq4_nl, iq4_xs, tq1_0, tq2_0, mxfp4_moe, copy,
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q2_k_s,
+  q3_k_s,
+  q3_k_m,
+  q3_k_l,
+  q4_k_s,
+  q4_k_m,
+  q5_k_s,
+  q5_k_m,
+  q6_k,
+  iq1_s,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq2_m,
+  iq3_xxs,
+  iq3_xs,
+  iq3_s,
+  iq3_m,
+  iq4_nl,
+  iq4_xs,
+  tq1_0,
+  tq2_0,
+  mxfp4_moe,
+  copy,
 };
 
 struct Mix {

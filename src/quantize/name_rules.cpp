@@ -53,7 +53,8 @@ NameRules::NameRules(const std::vector<std::pair<std::string, std::string>>& rul
     std::unique_ptr<pcre2_code, FreeCode> code(
         pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), 0, &error, &at, nullptr));
     if (code == nullptr) {
-      throw Error(Errc::bad_request, fmt::format("{} is no regular expression: {} at character {}", base::shown(given), message_of(error), at));
+      throw Error(Errc::bad_request, fmt::format("{} is no regular expression: {} at character {}", base::shown(given),
+                                                 message_of(error), at));
     }
     rules_.push_back({given, std::move(code), require_writable_type(type)});
   }
@@ -69,11 +70,12 @@ std::optional<tensor::DType> NameRules::type_of(std::string_view name) const {
   if (context == nullptr || match == nullptr) throw std::bad_alloc();
   pcre2_set_match_limit(context.get(), kStepsMax);
   for (const Rule& rule : rules_) {
-    const int found = pcre2_match(rule.code.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, match.get(), context.get());
+    const int found = pcre2_match(rule.code.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0,
+                                  match.get(), context.get());
     if (found >= 0) return rule.dtype;
     if (found != PCRE2_ERROR_NOMATCH) {
-      throw Error(Errc::bad_request, fmt::format("the expression {} cannot be held against {}: {}", base::shown(rule.expression), base::shown(name),
-                                                 message_of(found)));
+      throw Error(Errc::bad_request, fmt::format("the expression {} cannot be held against {}: {}",
+                                                 base::shown(rule.expression), base::shown(name), message_of(found)));
     }
   }
   return std::nullopt;

@@ -14,8 +14,8 @@ namespace assay::quantizing {
 
 class NameRules {
  public:
-  // Expression and type name. Error(bad_request) naming the expression, its fault and where it is, or the type. Expressions are taken in lower case,
-  // as tensors' names are.
+  // Expression and type name. Error(bad_request) naming the expression, its fault and where it is, or the type.
+  // Expressions are taken in lower case, as tensors' names are.
   explicit NameRules(const std::vector<std::pair<std::string, std::string>>& rules);
   ~NameRules();
   NameRules(const NameRules&) = delete;

@@ -40,11 +40,13 @@ ModelFacts facts_of(const gguf::Metadata& metadata) {
 std::map<int64_t, int64_t> renumbered(const gguf::File& file, const std::vector<int64_t>& pruned, int64_t n_layers) {
   for (const int64_t layer : pruned) {
     if (layer < 0 || layer >= n_layers)
-      throw Error(Errc::bad_request, fmt::format("block {} cannot be left out: the model has blocks 0 to {}", layer, n_layers - 1));
+      throw Error(Errc::bad_request,
+                  fmt::format("block {} cannot be left out: the model has blocks 0 to {}", layer, n_layers - 1));
   }
   std::map<int64_t, int64_t> numbers;
   for (const gguf::Tensor& t : file.tensors()) {
-    if (const auto block = block_of(t.name); block && std::find(pruned.begin(), pruned.end(), *block) == pruned.end()) numbers[*block] = 0;
+    if (const auto block = block_of(t.name); block && std::find(pruned.begin(), pruned.end(), *block) == pruned.end())
+      numbers[*block] = 0;
   }
   int64_t next = 0;
   for (auto& [from, to] : numbers) to = next++;
@@ -60,7 +62,8 @@ std::string renamed(std::string_view name, int64_t from, int64_t to) {
 
 std::vector<PlannedTensor> in_order(const gguf::File& file, const QuantizeOptions& options, int64_t n_layers) {
   std::vector<PlannedTensor> tensors;
-  const auto numbers = options.prune_layers.empty() ? std::map<int64_t, int64_t>{} : renumbered(file, options.prune_layers, n_layers);
+  const auto numbers =
+      options.prune_layers.empty() ? std::map<int64_t, int64_t>{} : renumbered(file, options.prune_layers, n_layers);
   for (const gguf::Tensor& t : file.tensors()) {
     const std::optional<int64_t> block = options.prune_layers.empty() ? std::nullopt : block_of(t.name);
     if (!block) {
@@ -71,10 +74,12 @@ std::vector<PlannedTensor> in_order(const gguf::File& file, const QuantizeOption
   }
   if (options.keep_split) {  // each file keeps its tensors, and they their order
     std::stable_sort(tensors.begin(), tensors.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
-      return a.source->shard != b.source->shard ? a.source->shard < b.source->shard : a.source->file_offset < b.source->file_offset;
+      return a.source->shard != b.source->shard ? a.source->shard < b.source->shard
+                                                : a.source->file_offset < b.source->file_offset;
     });
   } else {
-    std::sort(tensors.begin(), tensors.end(), [](const PlannedTensor& a, const PlannedTensor& b) { return goes_before(a.name, b.name); });
+    std::sort(tensors.begin(), tensors.end(),
+              [](const PlannedTensor& a, const PlannedTensor& b) { return goes_before(a.name, b.name); });
   }
   return tensors;
 }
@@ -85,7 +90,8 @@ std::string source_type(const gguf::File& file) {
   for (const gguf::Tensor& t : file.tensors()) {
     if (is_quantized(t.view.dtype)) bytes[tensor::traits(t.view.dtype).name] += t.view.data.size();
   }
-  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const auto number = file.metadata().find_unsigned("general.file_type");
   const auto named = number ? file_type_name(*number) : std::nullopt;
   return std::string(named ? *named : most->first);
@@ -98,17 +104,21 @@ void check_source(const gguf::File& file, const QuantizeOptions& options, Plan& 
     if (!is_quantized(view.dtype)) continue;
     plan.requantized = source_type(file);
     if (options.allow_requantize) return;
-    throw Error(Errc::bad_request, fmt::format("{} is {} already (the file is {}); quantising it again adds the errors of both: needs --allow-requantize, "
-                                               "or better the file of float weights", base::shown(t.source->name), tensor::traits(view.dtype).name,
-                                               *plan.requantized));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "{} is {} already (the file is {}); quantising it again adds the errors of both: needs --allow-requantize, "
+            "or better the file of float weights",
+            base::shown(t.source->name), tensor::traits(view.dtype).name, *plan.requantized));
   }
 }
 
 void check_types(const Plan& plan) {
   for (const PlannedTensor& t : plan.tensors) {
     if (t.choice.dtype != t.source->view.dtype && quant::find_format(t.source->view.dtype) == nullptr) {
-      throw Error(Errc::unsupported, fmt::format("{} has type {}, which is no type of weights; it cannot become {}", base::shown(t.source->name),
-                                                 tensor::traits(t.source->view.dtype).name, tensor::traits(t.choice.dtype).name));
+      throw Error(Errc::unsupported, fmt::format("{} has type {}, which is no type of weights; it cannot become {}",
+                                                 base::shown(t.source->name), tensor::traits(t.source->view.dtype).name,
+                                                 tensor::traits(t.choice.dtype).name));
     }
   }
 }

@@ -20,8 +20,8 @@ struct PlannedTensor {
 struct Plan {
   const Mix* mix = nullptr;
   ModelFacts facts;
-  int64_t n_layers = 0;                 // of the new file
-  std::vector<PlannedTensor> tensors;   // in the order of the new file
+  int64_t n_layers = 0;                // of the new file
+  std::vector<PlannedTensor> tensors;  // in the order of the new file
   std::optional<std::string> requantized;
 };
 

@@ -77,13 +77,15 @@ TEST_F(PlanTest, BlocksLeftOutMoveTheOthersUp) {
   EXPECT_EQ(named(plan, "blk.1.ffn_up.weight").source_name, "blk.3.ffn_up.weight");
   EXPECT_EQ(plan.tensors.back().name, "blk.1.ffn_up.weight");
   options.prune_layers = {4};
-  EXPECT_THAT(refusal([&] { plan_quantize(folder_ / "in.gguf", options); }), HasSubstr("block 4 cannot be left out: the model has blocks 0 to 3"));
+  EXPECT_THAT(refusal([&] { plan_quantize(folder_ / "in.gguf", options); }),
+              HasSubstr("block 4 cannot be left out: the model has blocks 0 to 3"));
 }
 
 TEST_F(PlanTest, AQuantisedSourceNeedsLeave) {
   const auto in = write(DType::Q4_0);
   QuantizeOptions options = to("Q8_0");
-  EXPECT_THAT(refusal([&] { plan_quantize(in, options); }), testing::AllOf(HasSubstr("--allow-requantize"), HasSubstr("is Q4_0 already")));
+  EXPECT_THAT(refusal([&] { plan_quantize(in, options); }),
+              testing::AllOf(HasSubstr("--allow-requantize"), HasSubstr("is Q4_0 already")));
   options.allow_requantize = true;
   EXPECT_EQ(plan_quantize(in, options).requantized, "Q4_0");
   // What keeps its type keeps its bytes: nothing is quantised twice.
@@ -123,14 +125,15 @@ TEST_F(PlanTest, FallbacksAreCounted) {
   EXPECT_EQ(named(plan, "blk.0.attn_q.weight").type, "Q5_0");
   EXPECT_EQ(named(plan, "blk.0.attn_q.weight").wanted, "Q4_K");
   EXPECT_EQ(named(plan, "blk.0.ffn_down.weight").wanted, "");  // 512 columns
-  EXPECT_EQ(plan.n_fallbacks(), 1 + 2 * 6);  // the head gets Q8_0 by rule
+  EXPECT_EQ(plan.n_fallbacks(), 1 + 2 * 6);                    // the head gets Q8_0 by rule
 }
 
 TEST_F(PlanTest, AFileWithoutItsFactsIsRefused) {
   test::TinyLlama spec;
   spec.without = {"block_count"};
   test::TinyLlamaWriter(spec).file().write(folder_ / "in.gguf");
-  EXPECT_THAT(refusal([&] { plan_quantize(folder_ / "in.gguf", to("Q4_0")); }, Errc::bad_file), HasSubstr("llama.block_count"));
+  EXPECT_THAT(refusal([&] { plan_quantize(folder_ / "in.gguf", to("Q4_0")); }, Errc::bad_file),
+              HasSubstr("llama.block_count"));
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 namespace assay {
 
 int QuantizePlan::n_fallbacks() const noexcept {
-  return static_cast<int>(std::count_if(tensors.begin(), tensors.end(), [](const QuantizedTensor& t) { return !t.wanted.empty(); }));
+  return static_cast<int>(
+      std::count_if(tensors.begin(), tensors.end(), [](const QuantizedTensor& t) { return !t.wanted.empty(); }));
 }
 
 double QuantizePlan::bits_per_weight() const noexcept {

@@ -33,8 +33,20 @@ constexpr std::string_view kKept[] = {
 // clang-format on
 constexpr std::string_view kKeptWhole[] = {"position_embd.weight", "token_types.weight"};
 constexpr std::string_view kKeptGlm5Next[] = {
-    "hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_gate", "indexer_compressor_ape", "ssm_f_a.weight",
-    "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight", "ssm_beta.weight", "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight",
+    "hc_",
+    "indexer.attn_q_b",
+    "indexer.attn_k",
+    "indexer.proj",
+    "indexer_compressor_gate",
+    "indexer_compressor_ape",
+    "ssm_f_a.weight",
+    "ssm_f_b.weight",
+    "ssm_g_a.weight",
+    "ssm_g_b.weight",
+    "ssm_beta.weight",
+    "attn_kv_a_mqa.weight",
+    "attn_k_b.weight",
+    "attn_v_b.weight",
 };
 
 bool is_v(Kind kind) noexcept { return kind == Kind::v || kind == Kind::qkv || kind == Kind::kv_b; }
@@ -62,7 +74,8 @@ class Chooser {
   }
 
   Choice choose(const RecipeTensor& t) {
-    if (mix_.id == MixId::copy || !is_quantizable(t, facts_, options_.leave_output_tensor)) return {t.dtype, {}, false, false};
+    if (mix_.id == MixId::copy || !is_quantizable(t, facts_, options_.leave_output_tensor))
+      return {t.dtype, {}, false, false};
     const Kind kind = kind_of(t.name);
     Choice choice{type_of(t, kind), {}, true, false};
     fit(t, choice);
@@ -73,7 +86,8 @@ class Chooser {
  private:
   DType type_of(const RecipeTensor& t, Kind kind) {
     const std::optional<DType> chosen = options_.chosen ? options_.chosen(t.name) : std::nullopt;
-    if (kind == Kind::embedding && options_.token_embedding_type && !(t.name == "per_layer_token_embd.weight" && chosen)) {
+    if (kind == Kind::embedding && options_.token_embedding_type &&
+        !(t.name == "per_layer_token_embd.weight" && chosen)) {
       return *options_.token_embedding_type;
     }
     if (kind == Kind::output && options_.output_tensor_type) return *options_.output_tensor_type;
@@ -91,11 +105,14 @@ class Chooser {
     Place place = place_;
     count(t, kind, place);
     const DType dtype = type_by_rule(mix_, kind, place);
-    const bool kept_well = facts_.architecture == "glm5-next" && (has(t.name, "attn_q_a") || has(t.name, "attn_q_b") || has(t.name, "nextn.eh_proj"));
+    const bool kept_well = facts_.architecture == "glm5-next" &&
+                           (has(t.name, "attn_q_a") || has(t.name, "attn_q_b") || has(t.name, "nextn.eh_proj"));
     return kept_well && is_quantized(dtype) ? DType::Q8_0 : dtype;
   }
 
-  static bool has_experts(const RecipeTensor& t) noexcept { return t.shape.rank >= 3 && t.shape.dims[static_cast<size_t>(t.shape.rank - 3)] > 1; }
+  static bool has_experts(const RecipeTensor& t) noexcept {
+    return t.shape.rank >= 3 && t.shape.dims[static_cast<size_t>(t.shape.rank - 3)] > 1;
+  }
 
   // Which of its kind a tensor is; counts it.
   void count(const RecipeTensor& t, Kind kind, Place& place) {
@@ -104,16 +121,20 @@ class Chooser {
       place.n = n_v_;
       return;
     }
-    int64_t* counter = kind == Kind::down ? &i_down_ : kind == Kind::gate ? &i_gate_ : kind == Kind::up ? &i_up_ : nullptr;
+    int64_t* counter = kind == Kind::down   ? &i_down_
+                       : kind == Kind::gate ? &i_gate_
+                       : kind == Kind::up   ? &i_up_
+                                            : nullptr;
     if (counter == nullptr) return;
     place.i = (*counter)++;
     place.n = facts_.n_layers;
-    const bool by_count = mix_.id == MixId::iq1_s || mix_.id == MixId::iq2_xxs || mix_.id == MixId::iq2_xs || mix_.id == MixId::iq2_s ||
-                          mix_.id == MixId::iq2_m;
+    const bool by_count = mix_.id == MixId::iq1_s || mix_.id == MixId::iq2_xxs || mix_.id == MixId::iq2_xs ||
+                          mix_.id == MixId::iq2_s || mix_.id == MixId::iq2_m;
     if (facts_.n_experts <= 1 || (by_count && kind == Kind::down)) return;
     const std::optional<int64_t> block = block_of(t.name);
     if (!block || *block >= place.n) {
-      throw Error(Errc::bad_file, fmt::format("{}: needs a block number from 0 to {} for the mix {}", base::shown(t.name), place.n - 1, mix_.name));
+      throw Error(Errc::bad_file, fmt::format("{}: needs a block number from 0 to {} for the mix {}",
+                                              base::shown(t.name), place.n - 1, mix_.name));
     }
     place.i = *block;
   }
@@ -175,7 +196,8 @@ bool is_quantizable(const RecipeTensor& tensor, const ModelFacts& facts, bool le
   return facts.architecture != "glm5-next" || std::none_of(std::begin(kKeptGlm5Next), std::end(kKeptGlm5Next), inside);
 }
 
-std::vector<Choice> choose_types(std::span<const RecipeTensor> tensors, const ModelFacts& facts, const RecipeOptions& options) {
+std::vector<Choice> choose_types(std::span<const RecipeTensor> tensors, const ModelFacts& facts,
+                                 const RecipeOptions& options) {
   Chooser chooser(tensors, facts, options);
   std::vector<Choice> choices;
   choices.reserve(tensors.size());

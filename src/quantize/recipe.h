@@ -1,5 +1,5 @@
-// Which type each tensor of a model gets in a mix: names to kinds, kinds and places to types (mix_rules.cpp holds the table), shapes to what
-// fits them. Pure: looks at names, shapes and a few facts of the model, reads no data.
+// Which type each tensor of a model gets in a mix: names to kinds, kinds and places to types (mix_rules.cpp holds the
+// table), shapes to what fits them. Pure: looks at names, shapes and a few facts of the model, reads no data.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,9 @@ struct Choice {
 // False for what no mix touches: vectors, norms, routers, position tables and the like.
 bool is_quantizable(const RecipeTensor& tensor, const ModelFacts& facts, bool leave_output_tensor) noexcept;
 
-// One choice a tensor; tensors are in the order of goes_before(). Error(bad_request) for a type whose block does not fit and that has no
-// fallback, Error(bad_file) for a block number outside the model.
-std::vector<Choice> choose_types(std::span<const RecipeTensor> tensors, const ModelFacts& facts, const RecipeOptions& options);
+// One choice a tensor; tensors are in the order of goes_before(). Error(bad_request) for a type whose block does not
+// fit and that has no fallback, Error(bad_file) for a block number outside the model.
+std::vector<Choice> choose_types(std::span<const RecipeTensor> tensors, const ModelFacts& facts,
+                                 const RecipeOptions& options);
 
 }  // namespace assay::quantizing

@@ -16,7 +16,9 @@ namespace {
 using tensor::DType;
 using test::text;
 
-std::string part_of(const std::string& name) { return name.starts_with("blk.") ? name.substr(name.find('.', 4)) : name; }
+std::string part_of(const std::string& name) {
+  return name.starts_with("blk.") ? name.substr(name.find('.', 4)) : name;
+}
 
 // "blk.0.attn_k.weight 2048 256", sizes with the columns first.
 RecipeTensor tensor_of(const std::string& line) {
@@ -50,7 +52,8 @@ std::vector<RecipeTensor> tensors_of(const boost::json::value& model) {
 // As the facts write it: tensors of one part together, equal neighbours as TYPE*N.
 std::string written(const std::vector<RecipeTensor>& tensors, const std::vector<Choice>& choices) {
   std::map<std::string, std::vector<std::string>> by_part;
-  for (size_t i = 0; i < tensors.size(); ++i) by_part[part_of(tensors[i].name)].emplace_back(tensor::traits(choices[i].dtype).name);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    by_part[part_of(tensors[i].name)].emplace_back(tensor::traits(choices[i].dtype).name);
   std::vector<std::pair<std::string, int>> runs;
   for (const auto& [part, types] : by_part) {
     for (const std::string& type : types) {
@@ -68,8 +71,9 @@ TEST(Recipe, EveryMixGivesEveryTensorTheTypeThatLlamaCppGivesIt) {
   int n = 0;
   for (const auto& model : facts.as_array()) {
     const std::vector<RecipeTensor> tensors = tensors_of(model);
-    const ModelFacts m{std::string(text(model.at("architecture"))), model.at("n_layers").as_int64(), model.at("n_heads").as_int64(),
-                       model.at("n_kv_heads").as_int64(), model.at("n_experts").as_int64()};
+    const ModelFacts m{std::string(text(model.at("architecture"))), model.at("n_layers").as_int64(),
+                       model.at("n_heads").as_int64(), model.at("n_kv_heads").as_int64(),
+                       model.at("n_experts").as_int64()};
     for (const auto& [key, types] : model.at("types").as_object()) {
       const std::string name(key.data(), key.size());
       SCOPED_TRACE(std::string(text(model.at("name"))) + ": " + name);
@@ -88,8 +92,9 @@ TEST(Recipe, EveryMixGivesEveryTensorTheTypeThatLlamaCppGivesIt) {
 const ModelFacts kLlama{"llama", 4, 8, 8, 0};
 
 std::vector<RecipeTensor> small_model() {
-  return {tensor_of("output.weight 512 96"),         tensor_of("token_embd.weight 512 96"),   tensor_of("blk.0.attn_k.weight 512 512"),
-          tensor_of("blk.0.attn_output.weight 512 512"), tensor_of("blk.0.attn_v.weight 512 512"), tensor_of("blk.0.ffn_down.weight 1024 512"),
+  return {tensor_of("output.weight 512 96"),        tensor_of("token_embd.weight 512 96"),
+          tensor_of("blk.0.attn_k.weight 512 512"), tensor_of("blk.0.attn_output.weight 512 512"),
+          tensor_of("blk.0.attn_v.weight 512 512"), tensor_of("blk.0.ffn_down.weight 1024 512"),
           tensor_of("blk.1.attn_v.weight 512 512"), tensor_of("blk.1.ffn_down.weight 1024 512")};
 }
 
@@ -130,16 +135,19 @@ TEST(Recipe, ATensorWithATypeOfItsOwnIsNotCounted) {
   options.mix = find_mix("Q3_K_M");  // the first two v are Q5_K
   tensors.push_back(tensor_of("blk.2.attn_v.weight 512 512"));
   EXPECT_EQ(type_in(tensors, options, 8), DType::Q4_K);
-  options.chosen = [](std::string_view name) { return name == "blk.0.attn_v.weight" ? std::optional(DType::F16) : std::nullopt; };
+  options.chosen = [](std::string_view name) {
+    return name == "blk.0.attn_v.weight" ? std::optional(DType::F16) : std::nullopt;
+  };
   EXPECT_EQ(type_in(tensors, options, 8), DType::Q5_K);
 }
 
 TEST(Recipe, LeavesAloneWhatItShould) {
   RecipeOptions options;
   options.mix = find_mix("Q4_0");
-  for (const char* line : {"blk.0.attn_norm.weight 512", "blk.0.ffn_gate_inp.weight 512 8", "blk.0.attn_q.bias 512 1", "token_types.weight 512 2",
-                           "position_embd.weight 512 64", "blk.0.ssm_conv1d.weight 4 512", "blk.0.time_mix_w1.weight 512 32",
-                           "per_layer_model_proj.weight 512 64", "v.patch_embd.weight 512 64"}) {
+  for (const char* line :
+       {"blk.0.attn_norm.weight 512", "blk.0.ffn_gate_inp.weight 512 8", "blk.0.attn_q.bias 512 1",
+        "token_types.weight 512 2", "position_embd.weight 512 64", "blk.0.ssm_conv1d.weight 4 512",
+        "blk.0.time_mix_w1.weight 512 32", "per_layer_model_proj.weight 512 64", "v.patch_embd.weight 512 64"}) {
     const RecipeTensor t = tensor_of(line);
     const Choice choice = choose_types(std::span(&t, 1), kLlama, options)[0];
     EXPECT_FALSE(choice.quantizable) << line;
@@ -155,7 +163,8 @@ TEST(Recipe, SaysWhatItFellBackFromAndWhatNeedsAMatrix) {
   RecipeOptions options;
   options.mix = find_mix("IQ2_XXS");
   const std::vector<RecipeTensor> tensors = {tensor_of("output.weight 512 96"), tensor_of("token_embd.weight 512 96"),
-                                             tensor_of("blk.0.attn_q.weight 512 512"), tensor_of("blk.0.attn_k.weight 96 512"),
+                                             tensor_of("blk.0.attn_q.weight 512 512"),
+                                             tensor_of("blk.0.attn_k.weight 96 512"),
                                              tensor_of("blk.0.attn_output.weight 40 512")};
   const std::vector<Choice> choices = choose_types(tensors, kLlama, options);
   EXPECT_FALSE(choices[0].needs_matrix);

@@ -15,8 +15,8 @@ namespace {
 using quant::encode::Effort;
 using tensor::DType;
 
-// A block's largest value is a half-precision scale times a level; beyond the largest half itself no weight of a model lies, and float32 sums of
-// squares stay finite far above it.
+// A block's largest value is a half-precision scale times a level; beyond the largest half itself no weight of a model
+// lies, and float32 sums of squares stay finite far above it.
 float limit_of(DType dtype) noexcept {
   return dtype == DType::F32 || dtype == DType::BF16 ? std::numeric_limits<float>::max() : 65504.0f;
 }
@@ -62,18 +62,13 @@ double squared_error(const float* x, const float* y, const float* w, int64_t n) 
 
 }  // namespace
 
-RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, std::span<const float> importance, Effort effort, base::ThreadPool& pool)
-    : source_(source),
-      importance_(importance),
-      evened_(evened(importance, source.shape.cols(), dtype)),
-      from_(*quant::find_format(source.dtype)),
-      to_(*quant::find_format(dtype)),
-      encode_(quant::encode::find_encoder(dtype)),
-      effort_(effort),
-      pool_(pool),
+RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, std::span<const float> importance, Effort effort,
+                       base::ThreadPool& pool)
+    : source_(source), importance_(importance), evened_(evened(importance, source.shape.cols(), dtype)),
+      from_(*quant::find_format(source.dtype)), to_(*quant::find_format(dtype)),
+      encode_(quant::encode::find_encoder(dtype)), effort_(effort), pool_(pool),
       row_bytes_(source.shape.cols() / tensor::traits(dtype).block_elements * tensor::traits(dtype).block_bytes),
-      limit_(limit_of(dtype)),
-      scratch_(static_cast<size_t>(pool.n_threads())) {
+      limit_(limit_of(dtype)), scratch_(static_cast<size_t>(pool.n_threads())) {
   for (Scratch& s : scratch_) {
     s.x.resize(static_cast<size_t>(source.shape.cols()));
     if (effort != Effort::best) continue;
@@ -85,7 +80,8 @@ RowEncoder::RowEncoder(const tensor::TensorView& source, DType dtype, std::span<
 // Matrices of a tensor follow each other, each with rows as many as its last dimension but one.
 const float* RowEncoder::weights_of(std::span<const float> weights, int64_t row) const noexcept {
   if (weights.empty()) return nullptr;
-  const int64_t rows_of_matrix = source_.shape.rank < 2 ? 1 : source_.shape.dims[static_cast<size_t>(source_.shape.rank - 2)];
+  const int64_t rows_of_matrix =
+      source_.shape.rank < 2 ? 1 : source_.shape.dims[static_cast<size_t>(source_.shape.rank - 2)];
   return weights.data() + row / rows_of_matrix * source_.shape.cols();
 }
 
@@ -113,7 +109,8 @@ std::optional<BadValue> RowEncoder::encode(int64_t begin, int64_t n, std::byte* 
   std::vector<Lost> lost(static_cast<size_t>(n));
   pool_.run(n, [&](int64_t i, int thread) {
     const auto t = static_cast<size_t>(thread);
-    const std::optional<BadValue> found = encode_row(begin + i, out + i * row_bytes_, scratch_[t], lost[static_cast<size_t>(i)]);
+    const std::optional<BadValue> found =
+        encode_row(begin + i, out + i * row_bytes_, scratch_[t], lost[static_cast<size_t>(i)]);
     if (found && (!bad[t] || found->index < bad[t]->index)) bad[t] = found;
   });
   std::optional<BadValue> first;
@@ -137,7 +134,8 @@ double RowEncoder::error_of_rows(int64_t n, const std::function<int64_t(int64_t)
     to_floats(from_, source_.row(row), n_columns, scratch.x.data());
     encode_(scratch.x.data(), weights_of(evened_, row), n_columns, effort_, bytes.data());
     quant::decode_row(to_, bytes.data(), n_columns, scratch.back.data());
-    errors[static_cast<size_t>(i)] = squared_error(scratch.x.data(), scratch.back.data(), weights_of(importance_, row), n_columns);
+    errors[static_cast<size_t>(i)] =
+        squared_error(scratch.x.data(), scratch.back.data(), weights_of(importance_, row), n_columns);
   });
   double sum = 0;
   for (const double error : errors) sum += error;

@@ -26,16 +26,18 @@ struct Lost {
 
 class RowEncoder {
  public:
-  // Encodes rows of `source` as `dtype`. importance: how much the error of each column counts, a row for each matrix of the tensor in turn; empty: all
-  // the same. They are encoded with it as evening.h evens it for the format. The view and the importance must outlive this.
-  RowEncoder(const tensor::TensorView& source, tensor::DType dtype, std::span<const float> importance, quant::encode::Effort effort,
-             base::ThreadPool& pool);
+  // Encodes rows of `source` as `dtype`. importance: how much the error of each column counts, a row for each matrix of
+  // the tensor in turn; empty: all the same. They are encoded with it as evening.h evens it for the format. The view
+  // and the importance must outlive this.
+  RowEncoder(const tensor::TensorView& source, tensor::DType dtype, std::span<const float> importance,
+             quant::encode::Effort effort, base::ThreadPool& pool);
 
   int64_t row_bytes() const noexcept { return row_bytes_; }
   // Rows begin to begin + n into out. nullopt: all were written.
   std::optional<BadValue> encode(int64_t begin, int64_t n, std::byte* out);
   const Lost& lost() const noexcept { return lost_; }
-  // The squared error, weighted by the importance as it was given (so that formats can be compared), summed over n rows: row_of(0) to row_of(n - 1).
+  // The squared error, weighted by the importance as it was given (so that formats can be compared), summed over n
+  // rows: row_of(0) to row_of(n - 1).
   double error_of_rows(int64_t n, const std::function<int64_t(int64_t)>& row_of);
 
  private:
@@ -61,7 +63,8 @@ class RowEncoder {
   Lost lost_;
 };
 
-// The first value of a float tensor's bytes that is not finite; the bytes are of whole elements. nullopt: none, or no float type.
+// The first value of a float tensor's bytes that is not finite; the bytes are of whole elements. nullopt: none, or no
+// float type.
 std::optional<BadValue> first_not_finite(tensor::DType dtype, std::span<const std::byte> bytes, int64_t first_index);
 
 }  // namespace assay::quantizing

@@ -6,13 +6,13 @@
 
 namespace assay::verify {
 
-// Safe inside an element and inside a quoted attribute: & < > " ' as entities, bytes that are no UTF-8 and control characters as U+FFFD.
-// Longer texts than bytes_max are cut before a character, and say so.
+// Safe inside an element and inside a quoted attribute: & < > " ' as entities, bytes that are no UTF-8 and control
+// characters as U+FFFD. Longer texts than bytes_max are cut before a character, and say so.
 std::string escaped(std::string_view text, size_t bytes_max = 2000);
 
 // A number for people: three significant digits, "0", "∞", "NaN".
 std::string figure(double x);
-std::string factor(double x);   // "3.2", "0.041", "1.2e+05"
+std::string factor(double x);  // "3.2", "0.041", "1.2e+05"
 std::string seconds_text(double seconds);
 
 // <span class="CLASS">TEXT</span>; text is escaped.

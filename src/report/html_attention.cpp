@@ -15,7 +15,7 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kSideMax = 4096;    // of one picture
+constexpr int64_t kSideMax = 4096;                // of one picture
 constexpr int64_t kPixelsMax = int64_t{1} << 25;  // of all of them
 
 // Dark blue over grey to yellow: even steps of brightness, the same order for every colour vision.
@@ -28,7 +28,8 @@ Palette make_palette() {
     const size_t below = std::min<size_t>(static_cast<size_t>(at), kAnchors.size() - 2);
     const double part = at - static_cast<double>(below);
     for (size_t c = 0; c < 3; ++c) {
-      palette[i][c] = static_cast<uint8_t>(std::lround(kAnchors[below][c] * (1 - part) + kAnchors[below + 1][c] * part));
+      palette[i][c] =
+          static_cast<uint8_t>(std::lround(kAnchors[below][c] * (1 - part) + kAnchors[below + 1][c] * part));
     }
   }
   return palette;
@@ -38,15 +39,18 @@ uint8_t shade(double share) {  // of the root, which shows small shares too
   return share > 0 ? static_cast<uint8_t>(std::lround(255 * std::sqrt(std::min(share, 1.0)))) : 0;
 }
 
-std::string image(std::span<const uint8_t> pixels, uint32_t width, uint32_t height, const Palette& palette, std::string_view attributes) {
-  return fmt::format("<img {} src=\"data:image/png;base64,{}\">", attributes, base64(png(pixels, width, height, palette)));
+std::string image(std::span<const uint8_t> pixels, uint32_t width, uint32_t height, const Palette& palette,
+                  std::string_view attributes) {
+  return fmt::format("<img {} src=\"data:image/png;base64,{}\">", attributes,
+                     base64(png(pixels, width, height, palette)));
 }
 
 std::string ramp(const Palette& palette) {
   std::vector<uint8_t> pixels(256);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = shade(static_cast<double>(i) / 255);
   return "<figure>" + image(pixels, 256, 1, palette, "class=\"ramp\" alt=\"scale from 0 to 1\"") +
-         "<figcaption>share of a position&#39;s attention, from 0 (left) to 1; a row is the position that looks, a column the one it looks at</figcaption></figure>";
+         "<figcaption>share of a position&#39;s attention, from 0 (left) to 1; a row is the position that looks, a "
+         "column the one it looks at</figcaption></figure>";
 }
 
 }  // namespace
@@ -60,8 +64,8 @@ std::string attention_maps(const std::vector<VerifyReport::AttentionMap>& maps) 
     out += fmt::format("<h3>Layer {}</h3>", map.layer);
     if (n < 1 || n > kSideMax || map.n_heads < 1 || static_cast<int64_t>(map.shares.size()) / (n * n) != map.n_heads ||
         static_cast<int64_t>(map.shares.size()) % (n * n) != 0) {
-      out += fmt::format("<p>No picture: {} heads of {} positions, {} shares (pictures have sides of 1 to {}).</p>", map.n_heads, n,
-                         map.shares.size(), kSideMax);
+      out += fmt::format("<p>No picture: {} heads of {} positions, {} shares (pictures have sides of 1 to {}).</p>",
+                         map.n_heads, n, map.shares.size(), kSideMax);
       continue;
     }
     n_pixels += static_cast<int64_t>(map.shares.size());

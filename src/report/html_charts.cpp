@@ -57,16 +57,19 @@ class OpPlot {
   OpPlot(const std::vector<OpFigures>& ops, LogScale scale) : ops_(ops), scale_(scale) {}
 
   double x(size_t i) const {
-    return kLeft + (kWidth - kLeft - kRight) * (static_cast<double>(i) + 0.5) / static_cast<double>(std::max<size_t>(ops_.size(), 1));
+    return kLeft + (kWidth - kLeft - kRight) * (static_cast<double>(i) + 0.5) /
+                       static_cast<double>(std::max<size_t>(ops_.size(), 1));
   }
   double y(double value) const { return kTop + (kHeight - kTop - kBottom) * (1 - scale_.share(value)); }
 
   std::string begin(std::string_view title) const {
-    std::string out = fmt::format("<div class=\"scroll\"><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", kWidth, kHeight, escaped(title));
+    std::string out = fmt::format("<div class=\"scroll\"><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
+                                  kWidth, kHeight, escaped(title));
     const int n_decades = scale_.high() - scale_.low(), step = std::max(1, (n_decades + 7) / 8);
     for (int power = scale_.high(); power >= scale_.low(); power -= step) {
       const double at = y(std::pow(10.0, power));
-      out += fmt::format("<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>", kLeft, kWidth - kRight, at);
+      out += fmt::format("<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>", kLeft,
+                         kWidth - kRight, at);
       out += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 8, at + 4, decade(power));
     }
     return out + layers();
@@ -108,12 +111,14 @@ class OpPlot {
       if (ops_[i].layer == layer) continue;
       layer = ops_[i].layer;
       const double left = x(i) - (x(1) - x(0)) / 2;
-      out += fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>", left, kTop, kHeight - kBottom);
+      out += fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>", left, kTop,
+                         kHeight - kBottom);
       if (layer < 0 || left < label_end) continue;
       out += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{}</text>", left + 2, kHeight - kBottom + 14, layer);
       label_end = left + 22;
     }
-    out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">layer</text>", (kLeft + kWidth - kRight) / 2, kHeight - 4);
+    out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">layer</text>", (kLeft + kWidth - kRight) / 2,
+                       kHeight - 4);
     return out;
   }
 
@@ -122,11 +127,13 @@ class OpPlot {
 };
 
 std::string cross(double x, double y, double r) {
-  return fmt::format("<path class=\"outside\" d=\"M{:.1f} {:.1f}l{} {}m0 -{}l-{} {}\"", x - r, y - r, 2 * r, 2 * r, 2 * r, 2 * r, 2 * r);
+  return fmt::format("<path class=\"outside\" d=\"M{:.1f} {:.1f}l{} {}m0 -{}l-{} {}\"", x - r, y - r, 2 * r, 2 * r,
+                     2 * r, 2 * r, 2 * r);
 }
 
 std::string op_title(const OpFigures& op) {
-  std::string text = fmt::format("<title>{}: local error {}, bound {}", escaped(op.op, 200), figure(op.local_error), figure(op.bound));
+  std::string text =
+      fmt::format("<title>{}: local error {}, bound {}", escaped(op.op, 200), figure(op.local_error), figure(op.bound));
   if (op.cumulative_error >= 0) text += fmt::format(", travelled {}", figure(op.cumulative_error));
   return text + fmt::format("; worst error / bound {}</title>", factor(tightness(op)));
 }
@@ -155,25 +162,33 @@ std::string error_chart(const std::vector<OpFigures>& ops) {
   std::vector<std::pair<size_t, double>> travelled;
   for (size_t i = 0; i < ops.size(); ++i) travelled.emplace_back(i, ops[i].cumulative_error);
   std::string out = "<figure><ul class=\"legend\">";
-  out += legend_item("<circle class=\"local\" cx=\"18\" cy=\"6\" r=\"3\"/>", "local error, from the op&#39;s own inputs");
+  out +=
+      legend_item("<circle class=\"local\" cx=\"18\" cy=\"6\" r=\"3\"/>", "local error, from the op&#39;s own inputs");
   out += legend_item(cross(18, 6, 4) + "/>", "outside its bound");
   out += legend_item("<path class=\"bound\" d=\"M6 6h6m6 0h6m6 0h6\"/>", "bound of a right op&#39;s rounding");
-  out += legend_item("<path class=\"cumulative\" d=\"M0 6H36\"/>", "error that has travelled, against float64 from the tokens on");
-  out += "</ul>" + plot.begin("Error of every op on a log scale") + plot.ticks(ops) + plot.line(travelled, "cumulative");
+  out += legend_item("<path class=\"cumulative\" d=\"M0 6H36\"/>",
+                     "error that has travelled, against float64 from the tokens on");
+  out +=
+      "</ul>" + plot.begin("Error of every op on a log scale") + plot.ticks(ops) + plot.line(travelled, "cumulative");
   const double radius = ops.size() > 300 ? 1.8 : 2.6;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const double x = plot.x(i), y = plot.y(ops[i].n_non_finite > 0 ? std::numeric_limits<double>::infinity() : ops[i].local_error);
+    const double x = plot.x(i),
+                 y = plot.y(ops[i].n_non_finite > 0 ? std::numeric_limits<double>::infinity() : ops[i].local_error);
     if (is_wrong(ops[i])) {
       out += cross(x, y, 5) + ">" + op_title(ops[i]) + "</path>";
     } else {
-      out += fmt::format("<circle class=\"local\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", x, y, radius, op_title(ops[i]));
+      out += fmt::format("<circle class=\"local\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", x, y, radius,
+                         op_title(ops[i]));
     }
   }
-  return out + plot.end() + "<figcaption>Relative to the norm of the op&#39;s float64 output. What is smaller than the scale, or no error at all, stands on the bottom line.</figcaption></figure>";
+  return out + plot.end() +
+         "<figcaption>Relative to the norm of the op&#39;s float64 output. What is smaller than the scale, or no error "
+         "at all, stands on the bottom line.</figcaption></figure>";
 }
 
 std::string sources_chart(const std::vector<SourceFigures>& sources) {
-  const auto longest = std::max_element(sources.begin(), sources.end(), [](const auto& a, const auto& b) { return a.ops.size() < b.ops.size(); });
+  const auto longest = std::max_element(sources.begin(), sources.end(),
+                                        [](const auto& a, const auto& b) { return a.ops.size() < b.ops.size(); });
   if (longest == sources.end() || longest->ops.empty()) return {};
   const std::vector<OpFigures>& ops = longest->ops;
   std::map<std::string_view, size_t> place;
@@ -193,7 +208,8 @@ std::string sources_chart(const std::vector<SourceFigures>& sources) {
   for (size_t i = 0; i < std::min(sources.size(), kSourcesDrawn); ++i) {
     std::vector<std::pair<size_t, double>> points;
     for (const OpFigures& op : sources[i].ops) {
-      if (const auto found = place.find(op.op); found != place.end()) points.emplace_back(found->second, op.cumulative_error);
+      if (const auto found = place.find(op.op); found != place.end())
+        points.emplace_back(found->second, op.cumulative_error);
     }
     std::sort(points.begin(), points.end());
     const std::string css_class = fmt::format("line s{0} d{0}", i);
@@ -201,10 +217,12 @@ std::string sources_chart(const std::vector<SourceFigures>& sources) {
     lines += plot.line(points, css_class);
   }
   legend += "</ul>";
-  const std::string rest =
-      sources.size() > kSourcesDrawn ? fmt::format(" The first {} of {} sources are drawn.", kSourcesDrawn, sources.size()) : std::string();
+  const std::string rest = sources.size() > kSourcesDrawn
+                               ? fmt::format(" The first {} of {} sources are drawn.", kSourcesDrawn, sources.size())
+                               : std::string();
   return legend + plot.begin("Travelled error of every source on a log scale") + lines + plot.end() +
-         "<figcaption>Error that has travelled to each op, against float64 from the tokens on." + rest + "</figcaption></figure>";
+         "<figcaption>Error that has travelled to each op, against float64 from the tokens on." + rest +
+         "</figcaption></figure>";
 }
 
 std::string token_chart(const std::vector<TokenRisk>& tokens) {
@@ -219,29 +237,41 @@ std::string token_chart(const std::vector<TokenRisk>& tokens) {
   const auto x = [&](double gap) { return kEdge + (kSide - kEdge - 16) * scale.share(gap); };
   const auto y = [&](double error) { return 8 + (kSide - kEdge - 8) * (1 - scale.share(error)); };
   std::string out = "<figure><div class=\"scroll small\">";
-  out += fmt::format("<svg class=\"small\" viewBox=\"0 0 {0} {0}\" role=\"img\" aria-label=\"Gap between the two best tokens against the error\">", kSide);
-  out += fmt::format("<path class=\"region\" d=\"M{:.1f} {:.1f}H{:.1f}L{:.1f} {:.1f}V{:.1f}H{:.1f}Z\"/>", x(low), y(low), x(2 * low), x(high), y(high / 2),
-                     y(high), x(low));
+  out += fmt::format(
+      "<svg class=\"small\" viewBox=\"0 0 {0} {0}\" role=\"img\" aria-label=\"Gap between the two best tokens against "
+      "the error\">",
+      kSide);
+  out += fmt::format("<path class=\"region\" d=\"M{:.1f} {:.1f}H{:.1f}L{:.1f} {:.1f}V{:.1f}H{:.1f}Z\"/>", x(low),
+                     y(low), x(2 * low), x(high), y(high / 2), y(high), x(low));
   const int step = std::max(1, (scale.high() - scale.low() + 4) / 5);
   for (int power = scale.low(); power <= scale.high(); power += step) {
     const double value = std::pow(10.0, power);
-    out += fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"8\" y2=\"{1:.1f}\"/>", x(value), y(low));
-    out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", x(low), x(high), y(value), y(value));
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", x(value), kSide - kEdge + 16, decade(power));
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kEdge - 6, y(value) + 4, decade(power));
+    out +=
+        fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"8\" y2=\"{1:.1f}\"/>", x(value), y(low));
+    out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", x(low),
+                       x(high), y(value), y(value));
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", x(value), kSide - kEdge + 16,
+                       decade(power));
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kEdge - 6, y(value) + 4,
+                       decade(power));
   }
-  out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between the two best tokens</text>", (kSide + kEdge) / 2, kSide - 6);
+  out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">gap between the two best tokens</text>",
+                     (kSide + kEdge) / 2, kSide - 6);
   out += fmt::format("<text x=\"{0:.1f}\" y=\"{1:.1f}\">error reaches half the gap</text>", x(low) + 6, y(high) + 14);
   for (const TokenRisk& token : tokens) {
-    const std::string title = fmt::format("<title>position {}: gap {}, error {}</title>", token.position, figure(token.gap), figure(token.error));
+    const std::string title = fmt::format("<title>position {}: gap {}, error {}</title>", token.position,
+                                          figure(token.gap), figure(token.error));
     if (token.turned()) {
       out += cross(x(token.gap), y(token.error), 4) + ">" + title + "</path>";
     } else {
-      out += fmt::format("<circle class=\"local\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\">{}</circle>", x(token.gap), y(token.error), title);
+      out += fmt::format("<circle class=\"local\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\">{}</circle>", x(token.gap),
+                         y(token.error), title);
     }
   }
-  return out + "</svg></div><figcaption>One dot a position; a cross where another token was chosen. In the shaded half the error is large enough "
-               "to turn the choice.</figcaption></figure>";
+  return out +
+         "</svg></div><figcaption>One dot a position; a cross where another token was chosen. In the shaded half the "
+         "error is large enough "
+         "to turn the choice.</figcaption></figure>";
 }
 
 }  // namespace assay::verify

@@ -8,8 +8,8 @@
 
 namespace assay::verify {
 
-bool is_wrong(const OpFigures& op) noexcept;    // a value out of its bound, or none at all
-double tightness(const OpFigures& op) noexcept; // worst_ratio, infinite where there are values that are no numbers
+bool is_wrong(const OpFigures& op) noexcept;     // a value out of its bound, or none at all
+double tightness(const OpFigures& op) noexcept;  // worst_ratio, infinite where there are values that are no numbers
 
 // Error of every op in the plan's order on a log scale: local, its bound, and what has travelled.
 std::string error_chart(const std::vector<OpFigures>& ops);

@@ -15,12 +15,14 @@ namespace {
 
 // Upper ends of the classes h0, h1, ... of error / bound; what is above the last is h9.
 constexpr std::array<double, 9> kSteps = {0, 0.01, 0.03, 0.1, 0.25, 0.5, 1, 10, 1000};
-constexpr std::array<std::string_view, 10> kNames = {"0", "to 0.01", "to 0.03", "to 0.1", "to 0.25", "to 0.5", "to 1", "to 10", "to 1000", "above"};
+constexpr std::array<std::string_view, 10> kNames = {"0",      "to 0.01", "to 0.03", "to 0.1",  "to 0.25",
+                                                     "to 0.5", "to 1",    "to 10",   "to 1000", "above"};
 constexpr size_t kOutside = 7;  // from here on the values are wrong
 
 size_t class_of(const OpFigures& op) {
   const double ratio = tightness(op);
-  const size_t i = static_cast<size_t>(std::find_if(kSteps.begin(), kSteps.end(), [&](double step) { return ratio <= step; }) - kSteps.begin());
+  const size_t i = static_cast<size_t>(
+      std::find_if(kSteps.begin(), kSteps.end(), [&](double step) { return ratio <= step; }) - kSteps.begin());
   return is_wrong(op) ? std::max(i, kOutside) : i;
 }
 
@@ -30,18 +32,21 @@ std::string row_name(const OpFigures& op) {  // "attn_q" of "blk.3.attn_q"
 }
 
 std::string title_of(const OpFigures& op) {
-  return fmt::format("{}: worst error / bound {}, {} of {} values outside", escaped(op.op, 200), factor(tightness(op)), op.n_outside, op.n_values);
+  return fmt::format("{}: worst error / bound {}, {} of {} values outside", escaped(op.op, 200), factor(tightness(op)),
+                     op.n_outside, op.n_values);
 }
 
 std::string cell(const OpFigures& op, const std::string& first) {
   const size_t i = class_of(op);
-  return fmt::format("<td class=\"h{}{}\" title=\"{}\">{}</td>", i, op.op == first ? " first" : "", title_of(op), i >= kOutside ? "×" : "");
+  return fmt::format("<td class=\"h{}{}\" title=\"{}\">{}</td>", i, op.op == first ? " first" : "", title_of(op),
+                     i >= kOutside ? "×" : "");
 }
 
 std::string legend() {
   std::string out = "<ul class=\"legend\"><li class=\"dim\">worst error / bound</li>";
   for (size_t i = 0; i < kNames.size(); ++i) {
-    out += fmt::format("<li><span class=\"swatch h{}\" aria-hidden=\"true\">{}</span>{}</li>", i, i >= kOutside ? "×" : "", kNames[i]);
+    out += fmt::format("<li><span class=\"swatch h{}\" aria-hidden=\"true\">{}</span>{}</li>", i,
+                       i >= kOutside ? "×" : "", kNames[i]);
   }
   return out + "</ul>";
 }
@@ -55,7 +60,8 @@ std::string heat_map(const std::vector<OpFigures>& ops, const std::string& first
   std::string outside_layers;
   for (const OpFigures& op : ops) {
     if (op.layer < 0) {
-      outside_layers += fmt::format("<tr><th class=\"op\" scope=\"row\">{}</th>{}</tr>", escaped(op.op, 60), cell(op, first));
+      outside_layers +=
+          fmt::format("<tr><th class=\"op\" scope=\"row\">{}</th>{}</tr>", escaped(op.op, 60), cell(op, first));
       continue;
     }
     const std::string name = row_name(op);
@@ -65,8 +71,11 @@ std::string heat_map(const std::vector<OpFigures>& ops, const std::string& first
   }
   std::sort(layers.begin(), layers.end());
   layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
-  std::string out = "<figure>" + legend() + "<div class=\"scroll\"><table class=\"heat\"><thead><tr><th class=\"op\" scope=\"col\">layer</th>";
-  for (size_t i = 0; i < layers.size(); ++i) out += fmt::format("<th scope=\"col\">{}</th>", i % 2 == 0 || layers.size() < 20 ? fmt::format("{}", layers[i]) : "");
+  std::string out = "<figure>" + legend() +
+                    "<div class=\"scroll\"><table class=\"heat\"><thead><tr><th class=\"op\" scope=\"col\">layer</th>";
+  for (size_t i = 0; i < layers.size(); ++i)
+    out +=
+        fmt::format("<th scope=\"col\">{}</th>", i % 2 == 0 || layers.size() < 20 ? fmt::format("{}", layers[i]) : "");
   out += "</tr></thead><tbody>";
   for (const std::string& name : rows) {
     out += fmt::format("<tr><th class=\"op\" scope=\"row\">{}</th>", escaped(name, 60));

@@ -1,5 +1,6 @@
-// The style of the HTML report: light and dark by the reader's choice, one column on a phone, black on white on paper. Colours are told
-// apart by people of any colour vision, and no verdict is told by colour alone. In the heat map blue is within the bound, orange outside.
+// The style of the HTML report: light and dark by the reader's choice, one column on a phone, black on white on paper.
+// Colours are told apart by people of any colour vision, and no verdict is told by colour alone. In the heat map blue
+// is within the bound, orange outside.
 #pragma once
 
 #include <string_view>

@@ -43,7 +43,8 @@ TEST(Png, HoldsItsPixelsInStoredBlocks) {
   std::string rows;
   for (size_t at = 2;;) {
     const bool is_last = stream[at] == 1;
-    const size_t n = static_cast<uint8_t>(stream[at + 1]) | static_cast<size_t>(static_cast<uint8_t>(stream[at + 2])) << 8;
+    const size_t n = static_cast<uint8_t>(stream[at + 1]) | static_cast<size_t>(static_cast<uint8_t>(stream[at + 2]))
+                                                                << 8;
     EXPECT_EQ((static_cast<uint8_t>(stream[at + 3]) ^ static_cast<uint8_t>(stream[at + 1])), 0xff);
     rows += stream.substr(at + 5, n);
     at += 5 + n;

@@ -11,18 +11,19 @@
 
 #include "assay/verify.h"
 #include "assay/verify_page.h"
-#include "support/sample_report.h"
 #include "report/html.h"
 #include "report/html_charts.h"
+#include "support/sample_report.h"
 
 namespace assay {
 namespace {
 
+using test::sample_report;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using test::sample_report;
 
-// Finds the first thing that is wrong with the page's tags: names that do not close, attributes without quotes; "" where all is well.
+// Finds the first thing that is wrong with the page's tags: names that do not close, attributes without quotes; ""
+// where all is well.
 class TagChecker {
  public:
   std::string check(std::string_view page) {
@@ -55,16 +56,19 @@ class TagChecker {
     if (tag == "!DOCTYPE html") return {};
     const bool closes = tag.starts_with('/');
     const std::string name(tag.substr(closes ? 1 : 0, tag.find_first_of(" />", 1) - (closes ? 1 : 0)));
-    if (name.empty() || !std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); })) {
+    if (name.empty() || !std::all_of(name.begin(), name.end(),
+                                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); })) {
       return "no name of a tag: " + std::string(tag.substr(0, 80));
     }
     if (closes) {
-      if (open_.empty() || open_.back() != name) return "</" + name + "> closes " + (open_.empty() ? "nothing" : open_.back());
+      if (open_.empty() || open_.back() != name)
+        return "</" + name + "> closes " + (open_.empty() ? "nothing" : open_.back());
       open_.pop_back();
       return {};
     }
     for (size_t at = tag.find('='); at != std::string_view::npos; at = tag.find('=', at)) {
-      if (at + 1 >= tag.size() || tag[at + 1] != '"') return "a value without quotes: " + std::string(tag.substr(0, 80));
+      if (at + 1 >= tag.size() || tag[at + 1] != '"')
+        return "a value without quotes: " + std::string(tag.substr(0, 80));
       at = tag.find('"', at + 2);
     }
     const bool is_void = name == "meta" || name == "img";
@@ -79,7 +83,8 @@ void expect_sound(const std::string& page) {
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>\n"));
   EXPECT_TRUE(page.ends_with("</html>\n"));
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));
-  for (const char* forbidden : {"<script", "http:", "https:", "javascript:", "@import", "url(", "<link", "<iframe", "nan\"", "inf\"", "-nan"}) {
+  for (const char* forbidden :
+       {"<script", "http:", "https:", "javascript:", "@import", "url(", "<link", "<iframe", "nan\"", "inf\"", "-nan"}) {
     EXPECT_THAT(page, Not(HasSubstr(forbidden)));
   }
 }
@@ -114,7 +119,8 @@ TEST(ReportHtml, AHealthyRunPasses) {
 
 TEST(ReportText, TokensHaveTheirTextsWhereTheseAreKnown) {
   const VerifyReport report = sample_report();
-  const std::string text = verify_outcome(report, [](TokenId id) { return id == 1043 ? std::string("\" hills\"") : std::string(); });
+  const std::string text =
+      verify_outcome(report, [](TokenId id) { return id == 1043 ? std::string("\" hills\"") : std::string(); });
   EXPECT_THAT(text, HasSubstr("(position 3, token 1043 \" hills\"), head 5, element 14: found "));
   EXPECT_THAT(report.outcome_text(), HasSubstr("(position 3, token 1043), head 5"));
 }
@@ -138,7 +144,8 @@ TEST(ReportHtml, AFailureIsNamedWithPlaceValuesAndCause) {
 TEST(ReportHtml, AFailureOfAnotherSourceIsNamed) {
   VerifyReport report = sample_report({.n_layers = 2, .failing = false});
   report.stages.back().verdict = Verdict::fail;
-  report.against[1].first_failure = Place{.op = "blk.1.attention", .layer = 1, .found = 2, .expected = 1, .bound = 0.125};
+  report.against[1].first_failure =
+      Place{.op = "blk.1.attention", .layer = 1, .found = 2, .expected = 1, .bound = 0.125};
   report.against[1].causes = {{"attention_heads", "query head h meets key head h % 3", "C49", true, 0}};
   const std::string page = report.to_html();
   expect_sound(page);
@@ -160,14 +167,13 @@ TEST(ReportHtml, ASuspectedFileIsNoWrongOperation) {
   EXPECT_THAT(report.to_html(), HasSubstr("<h1>File failed</h1>"));
 }
 
-TEST(ReportHtml, AnEmptyReportIsAPage) {
-  expect_sound(VerifyReport().to_html());
-}
+TEST(ReportHtml, AnEmptyReportIsAPage) { expect_sound(VerifyReport().to_html()); }
 
 TEST(ReportHtml, HostileNamesStayText) {
   const std::string evil = "</title></style><script>alert(1)</script>\"'><img src=x onerror=\"1\">\xff\x01";
   VerifyReport report = sample_report({.n_layers = 2});
-  report.model_path = report.model_name = report.architecture = report.weights_type = report.subject = report.assay_version = evil;
+  report.model_path = report.model_name = report.architecture = report.weights_type = report.subject =
+      report.assay_version = evil;
   for (VerifyStage& stage : report.stages) stage.title = stage.summary = evil, stage.details.assign(200, evil);
   for (OpFigures& op : report.ops) op.op = evil + op.op, op.kind = evil;
   report.first_failure->op = evil;

@@ -23,14 +23,10 @@ json::string utf8(std::string_view bytes) { return json::string(text::repaired_u
 
 std::string_view json_word(Verdict verdict) {
   switch (verdict) {
-    case Verdict::pass:
-      return "pass";
-    case Verdict::warn:
-      return "warn";
-    case Verdict::fail:
-      return "fail";
-    case Verdict::skip:
-      return "skip";
+    case Verdict::pass: return "pass";
+    case Verdict::warn: return "warn";
+    case Verdict::fail: return "fail";
+    case Verdict::skip: return "skip";
   }
   return "?";
 }
@@ -60,19 +56,18 @@ json::value to_value(const VerifyStage& s) {
 }
 
 json::value to_value(const OpFigures& f) {
-  return json::object{
-      {"op", f.op},
-      {"kind", f.kind},
-      {"layer", f.layer},
-      {"n_values", f.n_values},
-      {"n_outside", f.n_outside},
-      {"n_non_finite", f.n_non_finite},
-      {"worst_ratio", number(f.worst_ratio)},
-      {"local_error", number(f.local_error)},
-      {"bound", number(f.bound)},
-      {"cumulative_error", f.cumulative_error < 0 ? json::value() : number(f.cumulative_error)},
-      {"rms", number(f.rms)},
-      {"largest", number(f.largest)}};
+  return json::object{{"op", f.op},
+                      {"kind", f.kind},
+                      {"layer", f.layer},
+                      {"n_values", f.n_values},
+                      {"n_outside", f.n_outside},
+                      {"n_non_finite", f.n_non_finite},
+                      {"worst_ratio", number(f.worst_ratio)},
+                      {"local_error", number(f.local_error)},
+                      {"bound", number(f.bound)},
+                      {"cumulative_error", f.cumulative_error < 0 ? json::value() : number(f.cumulative_error)},
+                      {"rms", number(f.rms)},
+                      {"largest", number(f.largest)}};
 }
 
 json::value to_value(const Place& p) {
@@ -120,10 +115,8 @@ json::value to_value(const SourceFigures& s) {
 json::value to_value(const VerifyReport::AttentionMap& m) {
   json::array shares;
   for (const float share : m.shares) shares.push_back(number(static_cast<double>(share)));
-  return json::object{{"layer", m.layer},
-                      {"n_heads", m.n_heads},
-                      {"n_positions", m.n_positions},
-                      {"shares", std::move(shares)}};
+  return json::object{
+      {"layer", m.layer}, {"n_heads", m.n_heads}, {"n_positions", m.n_positions}, {"shares", std::move(shares)}};
 }
 
 }  // namespace

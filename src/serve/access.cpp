@@ -46,9 +46,12 @@ std::vector<ApiKey> parse_api_keys(std::string_view text) {
         continue;
       }
       const auto [rest, problem] = std::from_chars(value.data(), value.data() + value.size(), key.weight);
-      const bool is_weight = words[i].starts_with("weight=") && problem == std::errc() && rest == value.data() + value.size();
+      const bool is_weight =
+          words[i].starts_with("weight=") && problem == std::errc() && rest == value.data() + value.size();
       if (!is_weight || !(key.weight > 0 && key.weight <= 1e6)) {
-        throw Error(Errc::bad_request, fmt::format("line {} of the keys: after the key only name=N and weight=W may stand, W above 0", n_line));
+        throw Error(
+            Errc::bad_request,
+            fmt::format("line {} of the keys: after the key only name=N and weight=W may stand, W above 0", n_line));
       }
     }
     keys.push_back(std::move(key));
@@ -73,7 +76,9 @@ std::string host_only(std::string_view host) {
   const size_t bracket = host.starts_with('[') ? host.find(']') : std::string_view::npos;
   const size_t end = bracket != std::string_view::npos ? bracket + 1 : std::min(host.find(':'), host.size());
   const std::string_view rest = host.substr(end);
-  const bool is_port = rest.empty() || (rest[0] == ':' && rest.size() > 1 && std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; }));
+  const bool is_port =
+      rest.empty() || (rest[0] == ':' && rest.size() > 1 &&
+                       std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; }));
   return is_port ? base::lower(host.substr(0, end)) : std::string();
 }
 
@@ -102,8 +107,11 @@ void Access::check_origin(const HttpRequest& request, std::string_view local) co
   const std::string* origin = request.header("origin");
   if (origin == nullptr || std::find(cors_.begin(), cors_.end(), *origin) != cors_.end()) return;
   const size_t scheme = origin->find("://");
-  const bool is_ours = scheme != std::string::npos && allows_host(host_only(std::string_view(*origin).substr(scheme + 3)), local);
-  if (!is_ours) throw api::ApiError(403, "the header Origin names a foreign page: --cors-origin allows it", "", "origin_not_allowed");
+  const bool is_ours =
+      scheme != std::string::npos && allows_host(host_only(std::string_view(*origin).substr(scheme + 3)), local);
+  if (!is_ours)
+    throw api::ApiError(403, "the header Origin names a foreign page: --cors-origin allows it", "",
+                        "origin_not_allowed");
 }
 
 std::string Access::cors_origin(const HttpRequest& request) const {
@@ -114,7 +122,8 @@ std::string Access::cors_origin(const HttpRequest& request) const {
 Client Access::client_of(const HttpRequest& request) const {
   if (keys_.empty()) return {};
   std::string_view given;
-  if (const std::string* bearer = request.header("authorization"); bearer != nullptr && base::lower(bearer->substr(0, 7)) == "bearer ") {
+  if (const std::string* bearer = request.header("authorization");
+      bearer != nullptr && base::lower(bearer->substr(0, 7)) == "bearer ") {
     given = std::string_view(*bearer).substr(7);
   } else if (const std::string* key = request.header("x-api-key")) {
     given = *key;

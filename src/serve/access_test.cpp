@@ -30,18 +30,28 @@ TEST(Access, HostsAreLoopbackOrNamed) {
   options.host = "192.168.0.9";
   options.allowed_hosts = {"Model.Example"};
   const Access access(options);
-  const auto host = [&](const std::string& h) { return status([&] { access.check_origin(request({{"host", h}}), "10.0.0.1"); }); };
-  for (const char* h : {"localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8080", "192.168.0.9:80", "10.0.0.1", "model.example:443"}) EXPECT_EQ(host(h), 200) << h;
-  for (const char* h : {"evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "localhost:80:80", "localhost:x", "127.evil", "192.168.0.10"}) EXPECT_EQ(host(h), 403) << h;
+  const auto host = [&](const std::string& h) {
+    return status([&] { access.check_origin(request({{"host", h}}), "10.0.0.1"); });
+  };
+  for (const char* h :
+       {"localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8080", "192.168.0.9:80", "10.0.0.1", "model.example:443"})
+    EXPECT_EQ(host(h), 200) << h;
+  for (const char* h : {"evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "localhost:80:80",
+                        "localhost:x", "127.evil", "192.168.0.10"})
+    EXPECT_EQ(host(h), 403) << h;
 }
 
 TEST(Access, ForeignPagesAreRefused) {
   ServerOptions options;
   options.cors_origins = {"https://good.example"};
   const Access access(options);
-  const auto origin = [&](const std::string& o) { return status([&] { access.check_origin(request({{"host", "localhost"}, {"origin", o}}), "127.0.0.1"); }); };
-  for (const char* o : {"http://localhost:3000", "http://127.0.0.1", "https://good.example"}) EXPECT_EQ(origin(o), 200) << o;
-  for (const char* o : {"https://evil.example", "null", "https://good.example.evil", "http://good.example", ""}) EXPECT_EQ(origin(o), 403) << o;
+  const auto origin = [&](const std::string& o) {
+    return status([&] { access.check_origin(request({{"host", "localhost"}, {"origin", o}}), "127.0.0.1"); });
+  };
+  for (const char* o : {"http://localhost:3000", "http://127.0.0.1", "https://good.example"})
+    EXPECT_EQ(origin(o), 200) << o;
+  for (const char* o : {"https://evil.example", "null", "https://good.example.evil", "http://good.example", ""})
+    EXPECT_EQ(origin(o), 403) << o;
   EXPECT_EQ(access.cors_origin(request({{"origin", "https://good.example"}})), "https://good.example");
   EXPECT_EQ(access.cors_origin(request({{"origin", "http://localhost"}})), "");
 }
@@ -55,8 +65,13 @@ TEST(Access, KeysOpen) {
   const Access access(options);
   EXPECT_EQ(access.client_of(request({{"authorization", "Bearer secret-1"}})).name, "ann");
   EXPECT_EQ(access.client_of(request({{"x-api-key", "secret-2"}})).name, "key 2");
-  for (const auto& headers : std::vector<std::vector<std::pair<std::string, std::string>>>{
-           {}, {{"authorization", "Bearer secret"}}, {{"authorization", "secret-1"}}, {{"authorization", "Basic secret-1"}}, {{"x-api-key", ""}}, {{"remote_addr", "127.0.0.1"}}}) {
+  for (const auto& headers :
+       std::vector<std::vector<std::pair<std::string, std::string>>>{{},
+                                                                     {{"authorization", "Bearer secret"}},
+                                                                     {{"authorization", "secret-1"}},
+                                                                     {{"authorization", "Basic secret-1"}},
+                                                                     {{"x-api-key", ""}},
+                                                                     {{"remote_addr", "127.0.0.1"}}}) {
     EXPECT_EQ(status([&] { access.client_of(request(headers)); }), 401);
   }
   EXPECT_EQ(Access({}).client_of(request({})).name, "");

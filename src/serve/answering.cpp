@@ -37,9 +37,15 @@ using serve::kLookAgain;
 
 api::ApiError ending_error(const RequestFinished& finished, const ServerOptions& options) {
   if (finished.reason == FinishReason::late) {
-    return api::ApiError(503, fmt::format("the request took longer than {} s: --request-timeout raises it", options.request_s_max), "", "timeout");
+    return api::ApiError(
+        503, fmt::format("the request took longer than {} s: --request-timeout raises it", options.request_s_max), "",
+        "timeout");
   }
-  return api::ApiError(503, fmt::format("the server ended while the answer was written, after {} s of waiting: --drain-timeout raises it", options.drain_s_max), "", "draining");
+  return api::ApiError(
+      503,
+      fmt::format("the server ended while the answer was written, after {} s of waiting: --drain-timeout raises it",
+                  options.drain_s_max),
+      "", "draining");
 }
 
 // Until something came, at most for a short time.
@@ -89,10 +95,12 @@ void Server::State::measure(const Flow::Item& item, const Exchange& e, serve::Pr
   }
 }
 
-void Server::State::client_gone(Exchange& e, const std::vector<RequestId>& ids, const std::vector<serve::Progress>& choices) {
+void Server::State::client_gone(Exchange& e, const std::vector<RequestId>& ids,
+                                const std::vector<serve::Progress>& choices) {
   cancel(ids);
   for (const serve::Progress& p : choices) {
-    if (!p.is_over) ++metrics.cancelled[!p.has_started ? "queued" : p.last_token == Clock::time_point() ? "prefill" : "decode"];
+    if (!p.is_over)
+      ++metrics.cancelled[!p.has_started ? "queued" : p.last_token == Clock::time_point() ? "prefill" : "decode"];
   }
   e.finish = "client gone";
   e.closes = true;
@@ -100,20 +108,24 @@ void Server::State::client_gone(Exchange& e, const std::vector<RequestId>& ids, 
 
 asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::Where where) {
   const SchedulerFigures f = scheduler.figures();
-  const api::ApiError full(429, fmt::format("the queue is full: {} requests run and {} wait; --max-queue raises the {}", f.n_running, f.n_waiting, f.n_waiting_max),
+  const api::ApiError full(429,
+                           fmt::format("the queue is full: {} requests run and {} wait; --max-queue raises the {}",
+                                       f.n_running, f.n_waiting, f.n_waiting_max),
                            "", "queue_full");
   if (f.n_waiting >= f.n_waiting_max) throw full;  // before any work
   const std::string& body = e.request->body;
   const std::function<api::Asked()> read_body = [this, where, &body, &e] {
     api::Asked asked = api.read(where, body, e.client.name, e.client.weight);
-    for (size_t i = 0; options.log_prompts && i < asked.requests.size(); i += static_cast<size_t>(asked.draft.n)) note_prompt(e, asked.requests[i].prompt);
+    for (size_t i = 0; options.log_prompts && i < asked.requests.size(); i += static_cast<size_t>(asked.draft.n))
+      note_prompt(e, asked.requests[i].prompt);
     return asked;
   };
   const api::Asked asked = co_await serve::on_workers<api::Asked>(workers, read_body);
   e.user = asked.draft.user;
   const auto flow = std::make_shared<Flow>(io);
   std::vector<RequestId> ids;
-  const auto deadline = e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));
+  const auto deadline =
+      e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));
   for (size_t i = 0; i < asked.requests.size(); ++i) {
     Request request = asked.requests[i];
     request.deadline = deadline;
@@ -139,8 +151,8 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
   }
 }
 
-asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, const api::Asked& asked, std::shared_ptr<Flow> flow,
-                                                  std::vector<RequestId> ids) {
+asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, const api::Asked& asked,
+                                                  std::shared_ptr<Flow> flow, std::vector<RequestId> ids) {
   std::vector<api::ChoiceReader> readers = readers_of(asked);
   std::vector<serve::Progress> choices(ids.size());
   std::optional<api::ApiError> failure;
@@ -169,7 +181,8 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
   if (failure) throw *failure;
   const std::vector<api::Choice> said = choices_of(readers);
   for (const api::Choice& choice : said) {
-    e.n_prompt += choice.finished.n_prompt, e.n_cached += choice.finished.n_prompt_cached, e.n_answer += choice.finished.n_answer;
+    e.n_prompt += choice.finished.n_prompt, e.n_cached += choice.finished.n_prompt_cached,
+        e.n_answer += choice.finished.n_answer;
     e.finish = name(choice.finished.reason);
     ++metrics.finished[e.finish];
   }
@@ -179,7 +192,8 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
 }
 
 // Sends what waits, one piece at a time, and tells the stream's loop when a piece is out.
-asio::awaitable<void> Server::State::pump(std::shared_ptr<Connection> c, std::shared_ptr<serve::Outlet> outlet, std::shared_ptr<Flow> flow) {
+asio::awaitable<void> Server::State::pump(std::shared_ptr<Connection> c, std::shared_ptr<serve::Outlet> outlet,
+                                          std::shared_ptr<Flow> flow) {
   while (outlet->is_open && !outlet->waiting.empty()) {
     std::string text = std::exchange(outlet->waiting, {});
     outlet->n_in_flight = text.size();
@@ -190,7 +204,8 @@ asio::awaitable<void> Server::State::pump(std::shared_ptr<Connection> c, std::sh
   outlet->is_sending = false;
 }
 
-void Server::State::flush(Connection& c, const std::shared_ptr<serve::Outlet>& outlet, const std::shared_ptr<Flow>& flow) {
+void Server::State::flush(Connection& c, const std::shared_ptr<serve::Outlet>& outlet,
+                          const std::shared_ptr<Flow>& flow) {
   if (outlet->is_sending || outlet->waiting.empty()) return;
   outlet->is_sending = true;
   asio::co_spawn(io, pump(c.shared_from_this(), outlet, flow), [outlet](const std::exception_ptr& fault) {
@@ -209,7 +224,8 @@ asio::awaitable<void> Server::State::emptied(Flow& flow, serve::Outlet& outlet) 
   }
 }
 
-// A client that does not take what it asked for has its answer stand aside, so that neither memory nor time goes into it.
+// A client that does not take what it asked for has its answer stand aside, so that neither memory nor time goes into
+// it.
 void Server::State::pace(serve::Outlet& outlet, const std::vector<RequestId>& ids, bool& is_held) {
   if (!is_held && outlet.size() > options.unsent_bytes_max) {
     outlet.is_awaited = is_held = true;
@@ -252,8 +268,8 @@ std::string Server::State::stream_head(Exchange& e, const api::Asked& asked) con
   return serve::head_text(head, e.closes, true);
 }
 
-asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, const api::Asked& asked, std::shared_ptr<Flow> flow,
-                                                   std::vector<RequestId> ids) {
+asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, const api::Asked& asked,
+                                                   std::shared_ptr<Flow> flow, std::vector<RequestId> ids) {
   const bool chunked = !e.request->is_http_1_0;
   if (!chunked) e.closes = true;
   const auto outlet = std::make_shared<serve::Outlet>();

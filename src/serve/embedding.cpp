@@ -61,7 +61,11 @@ EmbedOptions embed_options(const ServerOptions& options, const Context& served) 
 asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
   const int64_t n_max = scheduler.figures().n_waiting_max;
   if (n_embedding > n_max) {
-    throw api::ApiError(429, fmt::format("the queue is full: {} requests for embeddings run or wait; --max-queue raises the {}", n_embedding, n_max), "", "queue_full");
+    throw api::ApiError(
+        429,
+        fmt::format("the queue is full: {} requests for embeddings run or wait; --max-queue raises the {}", n_embedding,
+                    n_max),
+        "", "queue_full");
   }
   const Counted counted(n_embedding);
   const std::string& body = e.request->body;
@@ -72,15 +76,18 @@ asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
   };
   const api::AskedEmbeddings asked = co_await serve::on_workers<api::AskedEmbeddings>(workers, read_body);
   e.user = asked.draft.user;
-  const auto deadline = e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));
+  const auto deadline =
+      e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));
   const auto job = std::make_shared<Job>();
   const auto timer = std::make_shared<asio::steady_timer>(io);
   job->texts = asked.texts;
   // Nothing of the job stays on that thread: what was thrown there is read and freed on this one.
   asio::post(embedding, [this, job = job, timer = timer, deadline]() mutable {
     try {
-      if (embedder == nullptr) embedder = std::make_unique<Embedder>(model, embed_options(options, scheduler.context()));
-      embedder->set_cancel([this, job, deadline] { return job->client_gone || embedding_ends || Clock::now() > deadline; });
+      if (embedder == nullptr)
+        embedder = std::make_unique<Embedder>(model, embed_options(options, scheduler.context()));
+      embedder->set_cancel(
+          [this, job, deadline] { return job->client_gone || embedding_ends || Clock::now() > deadline; });
       job->vectors = embedder->embed(job->texts);
     } catch (...) {
       job->failure = std::current_exception();
@@ -103,11 +110,17 @@ asio::awaitable<void> Server::State::embed(Connection& c, Exchange& e) {
     e.finish = job->client_gone ? "client gone" : "";
     e.closes = job->client_gone;
     if (job->client_gone) co_return;
-    if (embedding_ends) throw api::ApiError(503, "the server ended before the embeddings were there: --drain-timeout gives it longer", "", "draining");
-    throw api::ApiError(503, fmt::format("the request took longer than {} s: --request-timeout raises it", options.request_s_max), "", "timeout");
+    if (embedding_ends)
+      throw api::ApiError(503, "the server ended before the embeddings were there: --drain-timeout gives it longer", "",
+                          "draining");
+    throw api::ApiError(
+        503, fmt::format("the request took longer than {} s: --request-timeout raises it", options.request_s_max), "",
+        "timeout");
   }
   e.n_prompt = asked.n_tokens();
-  const std::function<std::string()> write_answer = [this, &asked, &job] { return api.embeddings_answer(asked, job->vectors); };
+  const std::function<std::string()> write_answer = [this, &asked, &job] {
+    return api.embeddings_answer(asked, job->vectors);
+  };
   std::string text = co_await serve::on_workers<std::string>(workers, write_answer);
   Response response{200, std::move(text)};
   if (!asked.ignored.empty()) response.headers.emplace_back("x-ignored-params", serve::header_list(asked.ignored));

@@ -40,8 +40,8 @@ class Flow : public std::enable_shared_from_this<Flow> {
       });
     };
   }
-  // By the thread of the sockets: what came since the last call. Who finds nothing waits on the timer, which is cancelled as
-  // soon as there is something.
+  // By the thread of the sockets: what came since the last call. Who finds nothing waits on the timer, which is
+  // cancelled as soon as there is something.
   std::vector<Item> take() {
     const std::lock_guard lock(mail_->mutex);
     return std::exchange(mail_->items, {});

@@ -1,6 +1,6 @@
-// One HTTP/1.1 request out of a stream of bytes. What RFC 9112 lets a server refuse is refused, so that nobody between client
-// and server can have read the same bytes as other requests: one length or chunks, never both; no folded lines, no extensions
-// of chunks, no trailers.
+// One HTTP/1.1 request out of a stream of bytes. What RFC 9112 lets a server refuse is refused, so that nobody between
+// client and server can have read the same bytes as other requests: one length or chunks, never both; no folded lines,
+// no extensions of chunks, no trailers.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,9 @@ std::string outcome(std::string_view bytes, size_t step = std::string::npos) {
   } catch (const HttpError& error) {
     return std::to_string(error.status) + " " + error.what();
   }
-  return reader.done() ? "done " + reader.request().body + (bytes.empty() ? std::string() : std::string(" +") + std::to_string(bytes.size())) : "more";
+  return reader.done() ? "done " + reader.request().body +
+                             (bytes.empty() ? std::string() : std::string(" +") + std::to_string(bytes.size()))
+                       : "more";
 }
 
 TEST(HttpRequest, ReadsBodiesByLengthAndInChunks) {
@@ -33,7 +35,8 @@ TEST(HttpRequest, ReadsBodiesByLengthAndInChunks) {
     EXPECT_EQ(outcome("GET / HTTP/1.1\r\nHost: a\r\n\r\n", step), "done ");
     EXPECT_EQ(outcome(kHead + "Content-Length: 5\r\n\r\nhello", step), "done hello");
     EXPECT_EQ(outcome(kHead + "Content-Length: 5\r\n\r\nhelloGET / ", step), "done hello +6");
-    EXPECT_EQ(outcome(kHead + "Transfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n", step), "done abc0123456789");
+    EXPECT_EQ(outcome(kHead + "Transfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n", step),
+              "done abc0123456789");
     EXPECT_EQ(outcome(kHead + "Content-Length: 5\r\n\r\nhell", step), "more");
     EXPECT_EQ(outcome(kHead, step), "more");
   }
@@ -51,8 +54,10 @@ TEST(HttpRequest, KnowsItsHeaders) {
 
 TEST(HttpRequest, RefusesWhatSomebodyElseCouldReadOtherwise) {
   const std::string get = "GET / HTTP/1.1\r\nHost: a\r\n";
-  EXPECT_THAT(outcome(kHead + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"), HasSubstr("400 Content-Length and Transfer-Encoding"));
-  EXPECT_THAT(outcome(kHead + "Content-Length: 5\r\nContent-Length: 5\r\n\r\n"), HasSubstr("400 the header content-length stands twice"));
+  EXPECT_THAT(outcome(kHead + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
+              HasSubstr("400 Content-Length and Transfer-Encoding"));
+  EXPECT_THAT(outcome(kHead + "Content-Length: 5\r\nContent-Length: 5\r\n\r\n"),
+              HasSubstr("400 the header content-length stands twice"));
   EXPECT_THAT(outcome(kHead + "Transfer-Encoding: gzip, chunked\r\n\r\n"), HasSubstr("400 Transfer-Encoding"));
   EXPECT_THAT(outcome(kHead + "Transfer-Encoding: identity\r\n\r\n"), HasSubstr("400"));
   EXPECT_THAT(outcome("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), HasSubstr("400"));
@@ -78,21 +83,24 @@ TEST(HttpRequest, RefusesWhatSomebodyElseCouldReadOtherwise) {
 
 TEST(HttpRequest, ChunksAreExact) {
   const std::string head = kHead + "Transfer-Encoding: chunked\r\n\r\n";
-  for (const char* bad : {"-2\r\n", "g\r\n", "\r\n", "3;x=y\r\n", " 3\r\n", "3 \r\n", "0x3\r\n", "3\nabc", "3\r\nabcd\r\n", "3\r\nabc0\r\n\r\n", "0\r\nTrailer: x\r\n\r\n",
-                          "00000000000000003\r\n"}) {
+  for (const char* bad : {"-2\r\n", "g\r\n", "\r\n", "3;x=y\r\n", " 3\r\n", "3 \r\n", "0x3\r\n", "3\nabc",
+                          "3\r\nabcd\r\n", "3\r\nabc0\r\n\r\n", "0\r\nTrailer: x\r\n\r\n", "00000000000000003\r\n"}) {
     EXPECT_THAT(outcome(head + bad), HasSubstr("400")) << bad;
   }
   EXPECT_THAT(outcome(head + "FFFFFFFF\r\n"), HasSubstr("413"));
 }
 
 TEST(HttpRequest, LimitsNameThemselves) {
-  EXPECT_THAT(outcome(kHead + "Content-Length: 16777217\r\n\r\n"), HasSubstr("413 the body is longer than 16777216 bytes: --max-body"));
+  EXPECT_THAT(outcome(kHead + "Content-Length: 16777217\r\n\r\n"),
+              HasSubstr("413 the body is longer than 16777216 bytes: --max-body"));
   EXPECT_THAT(outcome(kHead + "Content-Length: 99999999999999999999999\r\n\r\n"), HasSubstr("413"));
   std::string many = "GET / HTTP/1.1\r\nHost: a\r\n";
   for (int i = 0; i < 64; ++i) many += "X: y\r\n";
   EXPECT_THAT(outcome(many + "\r\n"), HasSubstr("431 there are more than 64 headers"));
-  EXPECT_THAT(outcome(std::string("GET / HTTP/1.1\r\nHost: a\r\nX: ") + std::string(40'000, 'a')), HasSubstr("431 the headers are longer than 32768 bytes"));
-  EXPECT_THAT(outcome(std::string("GET /") + std::string(9'000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n"), HasSubstr("414"));
+  EXPECT_THAT(outcome(std::string("GET / HTTP/1.1\r\nHost: a\r\nX: ") + std::string(40'000, 'a')),
+              HasSubstr("431 the headers are longer than 32768 bytes"));
+  EXPECT_THAT(outcome(std::string("GET /") + std::string(9'000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n"),
+              HasSubstr("414"));
   EXPECT_THAT(outcome(std::string("GET /") + std::string(100'000, 'a')), HasSubstr("414"));
   RequestReader small({.head_bytes = 1000, .n_headers = 4, .target_bytes = 100, .body_bytes = 10});
   EXPECT_THROW(

@@ -68,7 +68,8 @@ std::string header_list(const std::vector<std::string>& names) {
 }
 
 std::string head_text(const Response& response, bool closes, bool is_stream) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n", response.status, reason_of(response.status), response.content_type);
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n", response.status, reason_of(response.status),
+                                 response.content_type);
   if (is_stream) {
     head += closes ? "" : "Transfer-Encoding: chunked\r\n";
     head += "Cache-Control: no-cache\r\n";
@@ -107,9 +108,11 @@ struct Route {
 };
 
 constexpr Route kRoutes[] = {
-    {"/health", "GET, HEAD"}, {"/models", "GET, HEAD"},       {"/props", "GET, HEAD"},      {"/metrics", "GET, HEAD"},
-    {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"}, {"/completions", "POST"}, {"/responses", "POST"}, {"/embeddings", "POST"}, {"/tokenize", "POST"},
-    {"/detokenize", "POST"},  {"/apply-template", "POST"},   {"/", "GET, HEAD"},           {"/app.js", "GET, HEAD"},  {"/style.css", "GET, HEAD"},
+    {"/health", "GET, HEAD"},  {"/models", "GET, HEAD"},       {"/props", "GET, HEAD"},
+    {"/metrics", "GET, HEAD"}, {"/openapi.json", "GET, HEAD"}, {"/chat/completions", "POST"},
+    {"/completions", "POST"},  {"/responses", "POST"},         {"/embeddings", "POST"},
+    {"/tokenize", "POST"},     {"/detokenize", "POST"},        {"/apply-template", "POST"},
+    {"/", "GET, HEAD"},        {"/app.js", "GET, HEAD"},       {"/style.css", "GET, HEAD"},
 };
 
 // What others have and this server has not, by name.
@@ -117,10 +120,15 @@ constexpr std::string_view kNotServed[] = {"/rerank", "/infill", "/slots", "/lor
 
 // "%41" to "A", in a model's name.
 std::string decoded(std::string_view text) {
-  const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) ? c - '0' : (std::tolower(static_cast<unsigned char>(c)) - 'a') + 10; };
+  const auto digit = [](char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) ? c - '0'
+                                                       : (std::tolower(static_cast<unsigned char>(c)) - 'a') + 10;
+  };
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_code = text[i] == '%' && i + 2 < text.size() && std::isxdigit(static_cast<unsigned char>(text[i + 1])) && std::isxdigit(static_cast<unsigned char>(text[i + 2]));
+    const bool is_code = text[i] == '%' && i + 2 < text.size() &&
+                         std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+                         std::isxdigit(static_cast<unsigned char>(text[i + 2]));
     result += is_code ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
     i += is_code ? 2 : 0;
   }
@@ -133,12 +141,15 @@ void check_route(const HttpRequest& request) {
     throw api::ApiError(404, fmt::format("{} is not served", request.path()), "", "not_served");
   }
   const std::string_view known = path.starts_with("/models/") ? std::string_view("/models") : path;
-  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == known; });
-  if (route == std::end(kRoutes)) throw api::ApiError(404, fmt::format("there is no path {}", request.path().substr(0, 200)), "", "unknown_path");
+  const auto* route =
+      std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& r) { return r.path == known; });
+  if (route == std::end(kRoutes))
+    throw api::ApiError(404, fmt::format("there is no path {}", request.path().substr(0, 200)), "", "unknown_path");
   if (request.method == "OPTIONS") return;
   const std::string methods = fmt::format("{}, ", route->methods);
   if (methods.find(request.method + ",") == std::string::npos) {
-    api::ApiError error(405, fmt::format("{} takes {}, found {}", request.path(), route->methods, request.method), "", "method_not_allowed");
+    api::ApiError error(405, fmt::format("{} takes {}, found {}", request.path(), route->methods, request.method), "",
+                        "method_not_allowed");
     error.allow = route->methods;
     throw error;
   }
@@ -148,21 +159,26 @@ void check_route(const HttpRequest& request) {
   for (char& c : media) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   while (media.ends_with(' ')) media.pop_back();
   if (media != "application/json") throw api::ApiError(415, "Content-Type: needs application/json");
-  if (request.header("content-encoding") != nullptr) throw api::ApiError(415, "Content-Encoding: a body needs to be plain");
+  if (request.header("content-encoding") != nullptr)
+    throw api::ApiError(415, "Content-Encoding: a body needs to be plain");
 }
 
 }  // namespace
 }  // namespace serve
 
 // What is known from the head alone, before a body is read.
-void Server::State::check_access(const serve::HttpRequest& request, serve::Exchange& e, const std::string& local) const {
+void Server::State::check_access(const serve::HttpRequest& request, serve::Exchange& e,
+                                 const std::string& local) const {
   access.check_origin(request, local);
   serve::check_route(request);
   if (!serve::is_open(serve::plain_path(request)) && request.method != "OPTIONS") e.client = access.client_of(request);
-  if (draining && request.method == "POST") throw api::ApiError(503, "the server is ending: ask another one, or again later", "", "draining");
+  if (draining && request.method == "POST")
+    throw api::ApiError(503, "the server is ending: ask another one, or again later", "", "draining");
 }
 
-int64_t Server::State::retry_after_s() const { return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(scheduler.figures().wait_ms / 1000))); }
+int64_t Server::State::retry_after_s() const {
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(scheduler.figures().wait_ms / 1000)));
+}
 
 std::string Server::State::props() const {
   const Context& context = scheduler.context();
@@ -174,10 +190,11 @@ std::string Server::State::props() const {
       R"("total_slots":{},"model_alias":{},"model_path":{},"chat_template":{},"build_info":{},)"
       R"("limits":{{"queue":{},"body_bytes":{},"headers":{},"header_bytes":{},"target_bytes":{},"json_depth":64,"connections":{},"request_seconds":{},"n":8,"stop":16,"top_logprobs":20,"logit_bias":1024,"tools":128}},{},)"
       R"("numerics":{{"mode":"{}","activation_bits":{},"cache_k":"{}","cache_v":"{}","kernels":{}}},"system_fingerprint":"{}"}})",
-      context.n_ctx(), s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, options.defaults.n_predict, o.n_sequences,
-      api::json_quoted(api.options().names.front()), api::json_quoted(api.options().names.front()), api::json_quoted(api.template_source()),
-      api::json_quoted("assay " + options.version), f.n_waiting_max, limits.body_bytes, limits.n_headers, limits.head_bytes, limits.target_bytes,
-      options.n_connections_max, options.request_s_max, api.habits(), name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
+      context.n_ctx(), s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, options.defaults.n_predict,
+      o.n_sequences, api::json_quoted(api.options().names.front()), api::json_quoted(api.options().names.front()),
+      api::json_quoted(api.template_source()), api::json_quoted("assay " + options.version), f.n_waiting_max,
+      limits.body_bytes, limits.n_headers, limits.head_bytes, limits.target_bytes, options.n_connections_max,
+      options.request_s_max, api.habits(), name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
       api::json_quoted(context.kernels()), api.options().fingerprint);
 }
 
@@ -187,7 +204,8 @@ std::optional<serve::Response> Server::State::quick(const serve::HttpRequest& re
   if (request.method == "OPTIONS") {
     serve::Response response{204, "", "text/plain"};
     if (!access.cors_origin(request).empty()) {
-      response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"}, {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id"}};
+      response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                          {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, X-Request-Id"}};
     }
     return response;
   }
@@ -196,13 +214,17 @@ std::optional<serve::Response> Server::State::quick(const serve::HttpRequest& re
   }
   if (const serve::PageFile* file = serve::find_page(path)) {
     serve::Response response{200, std::string(file->text), std::string(file->content_type)};
-    response.headers = {{"Content-Security-Policy", std::string(serve::kPagePolicy)}, {"Referrer-Policy", "no-referrer"}, {"Cache-Control", "no-cache"}};
+    response.headers = {{"Content-Security-Policy", std::string(serve::kPagePolicy)},
+                        {"Referrer-Policy", "no-referrer"},
+                        {"Cache-Control", "no-cache"}};
     return response;
   }
   if (path == "/models") return serve::Response{200, api.models()};
   if (path.starts_with("/models/")) return serve::Response{200, api.model(serve::decoded(path.substr(8)))};
   if (path == "/props") return serve::Response{200, props()};
-  if (path == "/metrics") return serve::Response{200, metrics.text(scheduler.figures(), static_cast<int64_t>(connections.size())), "text/plain; version=0.0.4"};
+  if (path == "/metrics")
+    return serve::Response{200, metrics.text(scheduler.figures(), static_cast<int64_t>(connections.size())),
+                           "text/plain; version=0.0.4"};
   if (path == "/openapi.json") return serve::Response{200, api::openapi_json(options.version)};
   return std::nullopt;
 }

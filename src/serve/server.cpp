@@ -27,7 +27,9 @@ using serve::Response;
 
 namespace {
 
-Clock::duration seconds(double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); }
+Clock::duration seconds(double s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+}
 
 constexpr auto kFarewell = std::chrono::seconds(1);
 constexpr auto kWatch = std::chrono::milliseconds(100);
@@ -76,12 +78,10 @@ class Busy {
 }  // namespace
 
 Server::State::State(std::shared_ptr<const Model> loaded, const ServerOptions& asked)
-    : options(asked),
-      model(std::move(loaded)),
-      scheduler(model, scheduler_options(*model, options)),
-      api(model, api_options(*model, options, scheduler.context())),
-      access(options) {
-  if (model->tokenizer() == nullptr) throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a server needs");
+    : options(asked), model(std::move(loaded)), scheduler(model, scheduler_options(*model, options)),
+      api(model, api_options(*model, options, scheduler.context())), access(options) {
+  if (model->tokenizer() == nullptr)
+    throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a server needs");
   limits.body_bytes = options.body_bytes_max;
   if (!options.certificate_file.empty()) tls = serve::tls_context(options.certificate_file, options.key_file);
   listen();
@@ -89,10 +89,17 @@ Server::State::State(std::shared_ptr<const Model> loaded, const ServerOptions& a
 
 void Server::State::listen() {
   boost::system::error_code ec;
-  const asio::ip::address address = asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, ec);
-  if (ec) throw Error(Errc::bad_request, fmt::format("--host {}: needs an address such as 127.0.0.1 or 0.0.0.0", options.host));
+  const asio::ip::address address =
+      asio::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, ec);
+  if (ec)
+    throw Error(Errc::bad_request,
+                fmt::format("--host {}: needs an address such as 127.0.0.1 or 0.0.0.0", options.host));
   if (!address.is_loopback() && options.keys.empty() && !options.without_key) {
-    throw Error(Errc::bad_request, fmt::format("--host {} is open to other machines: needs keys (--api-key-file), or --no-key where anybody may ask", options.host));
+    throw Error(
+        Errc::bad_request,
+        fmt::format(
+            "--host {} is open to other machines: needs keys (--api-key-file), or --no-key where anybody may ask",
+            options.host));
   }
   const tcp::endpoint endpoint(address, options.port);
   acceptor.open(endpoint.protocol(), ec);
@@ -117,13 +124,16 @@ asio::awaitable<void> Server::State::accept() {
     socket.set_option(tcp::no_delay(true), ec);
     const auto c = std::make_shared<Connection>(std::move(socket));
     const tcp::endpoint local = c->socket.local_endpoint(ec);
-    if (!ec) c->local = local.address().is_v6() ? fmt::format("[{}]", local.address().to_string()) : local.address().to_string();
+    if (!ec)
+      c->local =
+          local.address().is_v6() ? fmt::format("[{}]", local.address().to_string()) : local.address().to_string();
     connections.insert(c);
-    asio::co_spawn(io, serve_connection(c), [this, c](const std::exception_ptr&) {  // a fault in one ends it, and no other
-      boost::system::error_code ignored;
-      c->socket.close(ignored);
-      connections.erase(c);
-    });
+    asio::co_spawn(io, serve_connection(c),
+                   [this, c](const std::exception_ptr&) {  // a fault in one ends it, and no other
+                     boost::system::error_code ignored;
+                     c->socket.close(ignored);
+                     connections.erase(c);
+                   });
   }
 }
 
@@ -196,9 +206,10 @@ asio::awaitable<bool> Server::State::send(Connection& c, Exchange& e, Response r
   co_return open;
 }
 
-// One request's bytes. False: the connection is over. A request that is refused by its head leaves why in `refusal`; HttpError
-// where the bytes are none.
-asio::awaitable<bool> Server::State::read(Connection& c, serve::RequestReader& reader, std::optional<api::ApiError>& refusal) {
+// One request's bytes. False: the connection is over. A request that is refused by its head leaves why in `refusal`;
+// HttpError where the bytes are none.
+asio::awaitable<bool> Server::State::read(Connection& c, serve::RequestReader& reader,
+                                          std::optional<api::ApiError>& refusal) {
   Clock::time_point head_begun{}, body_begun{};
   double n_body = 0;
   bool has_continued = false;
@@ -226,7 +237,8 @@ asio::awaitable<bool> Server::State::read(Connection& c, serve::RequestReader& r
     if (reader.has_head()) {
       c.deadline = body_begun + seconds(options.head_s_max + n_body / options.body_bytes_per_s);
     } else {
-      c.deadline = reader.begun() ? head_begun + seconds(options.head_s_max) : Clock::now() + seconds(options.idle_s_max);
+      c.deadline =
+          reader.begun() ? head_begun + seconds(options.head_s_max) : Clock::now() + seconds(options.idle_s_max);
     }
     c.is_idle = !reader.begun();
     char buffer[kReadBytes];
@@ -316,7 +328,9 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
     }
     if (!response) {
       const std::function<std::string()> work = [this, &path, &body] {
-        return path == "/tokenize" ? api.tokenize(body) : path == "/detokenize" ? api.detokenize(body) : api.apply_template(body);
+        return path == "/tokenize"     ? api.tokenize(body)
+               : path == "/detokenize" ? api.detokenize(body)
+                                       : api.apply_template(body);
       };
       std::string text = co_await serve::on_workers<std::string>(workers, work);
       response = Response{200, std::move(text)};
@@ -349,17 +363,23 @@ void Server::State::note(const Exchange& e) {
   if (!options.log) return;
   const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::string prompts;
-  for (const std::string& prompt : e.prompts) prompts += (prompts.empty() ? ",\"prompts\":[" : ",") + api::json_quoted(prompt);
+  for (const std::string& prompt : e.prompts)
+    prompts += (prompts.empty() ? ",\"prompts\":[" : ",") + api::json_quoted(prompt);
   if (!prompts.empty()) prompts += "]";
-  options.log(fmt::format(R"({{"time":{:.3f},"id":{},"method":{},"path":{},"status":{},"ms":{:.1f},"key":{},"user":{},"prompt_tokens":{},"cached_tokens":{},"answer_tokens":{},"finish":{}{}}})",
-                          now, api::json_quoted(e.id), api::json_quoted(e.request != nullptr ? e.request->method : ""),
-                          api::json_quoted(e.request != nullptr ? std::string(e.request->path().substr(0, 200)) : ""), e.status, seconds * 1000,
-                          api::json_quoted(e.client.name), api::json_quoted(e.user), e.n_prompt, e.n_cached, e.n_answer, api::json_quoted(e.finish), prompts));
+  options.log(fmt::format(
+      R"({{"time":{:.3f},"id":{},"method":{},"path":{},"status":{},"ms":{:.1f},"key":{},"user":{},"prompt_tokens":{},"cached_tokens":{},"answer_tokens":{},"finish":{}{}}})",
+      now, api::json_quoted(e.id), api::json_quoted(e.request != nullptr ? e.request->method : ""),
+      api::json_quoted(e.request != nullptr ? std::string(e.request->path().substr(0, 200)) : ""), e.status,
+      seconds * 1000, api::json_quoted(e.client.name), api::json_quoted(e.user), e.n_prompt, e.n_cached, e.n_answer,
+      api::json_quoted(e.finish), prompts));
 }
 
-void Server::State::note_prompt(Exchange& e, std::span<const TokenId> prompt) const { e.prompts.push_back(model->tokenizer()->decode(prompt, true)); }
+void Server::State::note_prompt(Exchange& e, std::span<const TokenId> prompt) const {
+  e.prompts.push_back(model->tokenizer()->decode(prompt, true));
+}
 
-Server::Server(std::shared_ptr<const Model> model, const ServerOptions& options) : state_(std::make_unique<State>(std::move(model), options)) {}
+Server::Server(std::shared_ptr<const Model> model, const ServerOptions& options)
+    : state_(std::make_unique<State>(std::move(model), options)) {}
 Server::~Server() = default;
 
 uint16_t Server::port() const noexcept {

@@ -1,6 +1,7 @@
 // What a Server holds, for its own sources: routes.cpp answers, server.cpp has the sockets.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -8,7 +9,6 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -52,21 +52,20 @@ inline constexpr auto kLookAgain = std::chrono::milliseconds(50);  // for a clie
 struct Connection : std::enable_shared_from_this<Connection> {
   explicit Connection(asio::ip::tcp::socket s) : socket(std::move(s)) {}
   asio::ip::tcp::socket socket;
-  Clock::time_point deadline = Clock::time_point::max();  // then it is closed
-  std::string inbox;                                      // read and not yet taken
-  bool is_idle = false;                                   // nothing of a next request is there
-  std::string local;                                      // the address it came in on
+  Clock::time_point deadline = Clock::time_point::max();           // then it is closed
+  std::string inbox;                                               // read and not yet taken
+  bool is_idle = false;                                            // nothing of a next request is there
+  std::string local;                                               // the address it came in on
   std::unique_ptr<asio::ssl::stream<asio::ip::tcp::socket&>> tls;  // null: in the clear
 };
 
 // Whether the other end has closed: in the clear, what it said before and is not read yet hides that.
 bool is_gone(Connection& c);
 
-
 // What of a stream is not sent yet.
 struct Outlet {
-  std::string waiting;      // behind what is being sent
-  size_t n_in_flight = 0;   // bytes
+  std::string waiting;     // behind what is being sent
+  size_t n_in_flight = 0;  // bytes
   bool is_open = true, is_sending = false;
   bool is_awaited = false;  // the stream's loop is to be told of every piece that is out
   size_t size() const noexcept { return waiting.size() + n_in_flight; }
@@ -103,7 +102,8 @@ struct Server::State {
   boost::asio::awaitable<void> serve_connection(std::shared_ptr<serve::Connection> c);
   boost::asio::awaitable<bool> greet(serve::Connection& c);  // false: no TLS came about
   boost::asio::awaitable<void> part(serve::Connection& c);
-  boost::asio::awaitable<bool> read(serve::Connection& c, serve::RequestReader& reader, std::optional<api::ApiError>& refusal);
+  boost::asio::awaitable<bool> read(serve::Connection& c, serve::RequestReader& reader,
+                                    std::optional<api::ApiError>& refusal);
   boost::asio::awaitable<bool> write(serve::Connection& c, std::string text);
   boost::asio::awaitable<bool> send(serve::Connection& c, serve::Exchange& e, serve::Response response);
   boost::asio::awaitable<void> answer(serve::Connection& c, serve::Exchange& e);
@@ -111,14 +111,16 @@ struct Server::State {
 
   // answering.cpp
   boost::asio::awaitable<void> complete(serve::Connection& c, serve::Exchange& e, api::Where where);
-  boost::asio::awaitable<void> whole_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
-                                            std::vector<RequestId> ids);
-  boost::asio::awaitable<void> stream_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked, std::shared_ptr<serve::Flow> flow,
-                                             std::vector<RequestId> ids);
+  boost::asio::awaitable<void> whole_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked,
+                                            std::shared_ptr<serve::Flow> flow, std::vector<RequestId> ids);
+  boost::asio::awaitable<void> stream_answer(serve::Connection& c, serve::Exchange& e, const api::Asked& asked,
+                                             std::shared_ptr<serve::Flow> flow, std::vector<RequestId> ids);
   void note_prompt(serve::Exchange& e, std::span<const TokenId> prompt) const;  // for the log; by who reads the body
   std::string stream_head(serve::Exchange& e, const api::Asked& asked) const;
-  void flush(serve::Connection& c, const std::shared_ptr<serve::Outlet>& outlet, const std::shared_ptr<serve::Flow>& flow);
-  boost::asio::awaitable<void> pump(std::shared_ptr<serve::Connection> c, std::shared_ptr<serve::Outlet> outlet, std::shared_ptr<serve::Flow> flow);
+  void flush(serve::Connection& c, const std::shared_ptr<serve::Outlet>& outlet,
+             const std::shared_ptr<serve::Flow>& flow);
+  boost::asio::awaitable<void> pump(std::shared_ptr<serve::Connection> c, std::shared_ptr<serve::Outlet> outlet,
+                                    std::shared_ptr<serve::Flow> flow);
   boost::asio::awaitable<void> emptied(serve::Flow& flow, serve::Outlet& outlet);
   void pace(serve::Outlet& outlet, const std::vector<RequestId>& ids, bool& is_held);
   // embedding.cpp

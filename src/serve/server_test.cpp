@@ -1,4 +1,5 @@
-// The server through its socket, on a small random model: the same bits as alone, errors, keep-alive, clients that go, drain.
+// The server through its socket, on a small random model: the same bits as alone, errors, keep-alive, clients that go,
+// drain.
 #include "assay/server.h"
 
 #include <gmock/gmock.h>
@@ -33,11 +34,15 @@ TEST_F(ServerTest, ThirtyTwoAtOnceHaveTheBitsTheyHaveAlone) {
   start();
   std::vector<std::thread> clients;
   std::vector<Reply> replies(32);
-  const auto prompt_of = [](size_t i) { return std::string(1 + i % 7, 'a') + (i % 2 ? "b" : "") + std::string(i, 'b'); };
+  const auto prompt_of = [](size_t i) {
+    return std::string(1 + i % 7, 'a') + (i % 2 ? "b" : "") + std::string(i, 'b');
+  };
   for (size_t i = 0; i < replies.size(); ++i) {
     clients.emplace_back([&, i] {
-      const std::string body = std::string("{\"prompt\": \"") + prompt_of(i) + "\", \"max_tokens\": " + std::to_string(4 + i % 9) + ", \"logprobs\": 1, \"seed\": " + std::to_string(i) +
-                               ", \"temperature\": " + (i % 3 ? "1.5" : "0") + (i % 4 == 1 ? ", \"stream\": true" : "") + "}";
+      const std::string body =
+          std::string("{\"prompt\": \"") + prompt_of(i) + "\", \"max_tokens\": " + std::to_string(4 + i % 9) +
+          ", \"logprobs\": 1, \"seed\": " + std::to_string(i) + ", \"temperature\": " + (i % 3 ? "1.5" : "0") +
+          (i % 4 == 1 ? ", \"stream\": true" : "") + "}";
       replies[i] = ask(post("/v1/completions", body));
     });
   }
@@ -59,11 +64,13 @@ TEST_F(ServerTest, ThirtyTwoAtOnceHaveTheBitsTheyHaveAlone) {
       const json::value& choice = v.at("choices").at(0);
       text += choice.at("text").as_string().c_str();
       if (choice.at("logprobs").is_null()) continue;
-      for (const json::value& x : choice.at("logprobs").at("token_logprobs").as_array()) logprobs.push_back(x.as_double());
+      for (const json::value& x : choice.at("logprobs").at("token_logprobs").as_array())
+        logprobs.push_back(x.as_double());
     }
     EXPECT_EQ(text, g.text);
     ASSERT_EQ(logprobs.size(), g.logprobs.size());
-    for (size_t t = 0; t < logprobs.size(); ++t) EXPECT_NEAR(logprobs[t], g.logprobs[t].logprob, 1e-14);  // the reader here is off by a bit
+    for (size_t t = 0; t < logprobs.size(); ++t)
+      EXPECT_NEAR(logprobs[t], g.logprobs[t].logprob, 1e-14);  // the reader here is off by a bit
   }
   const std::string metrics = ask(get("/metrics")).body;
   EXPECT_THAT(metrics, HasSubstr("assay_request_success_total{finished_reason=\"length\"}"));
@@ -73,11 +80,13 @@ TEST_F(ServerTest, ThirtyTwoAtOnceHaveTheBitsTheyHaveAlone) {
 
 TEST_F(ServerTest, ChatStreamsAndWholeAnswersAreTheSame) {
   start();
-  const std::string ask_for = R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 12, "n": 2, "seed": 3, "temperature": 1.5, "stop": ["zzz"])";
+  const std::string ask_for =
+      R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 12, "n": 2, "seed": 3, "temperature": 1.5, "stop": ["zzz"])";
   const Reply whole = ask(post("/chat/completions", ask_for + "}"));
   ASSERT_EQ(whole.status, 200) << whole.body;
   const json::value v = json::parse(whole.body);
-  const Reply again = ask(post("/v1/chat/completions", ask_for + R"(, "stream": true, "stream_options": {"include_usage": true}})"));
+  const Reply again =
+      ask(post("/v1/chat/completions", ask_for + R"(, "stream": true, "stream_options": {"include_usage": true}})"));
   EXPECT_THAT(again.head, HasSubstr("Content-Type: text/event-stream"));
   std::vector<std::string> parts = events(again.body);
   ASSERT_GT(parts.size(), 6u);
@@ -94,7 +103,8 @@ TEST_F(ServerTest, ChatStreamsAndWholeAnswersAreTheSame) {
     EXPECT_EQ(chunk.at("object"), "chat.completion.chunk");
     EXPECT_EQ(chunk.at("seed"), 3);
     const json::value& choice = chunk.at("choices").at(0);
-    if (const json::value* content = choice.at("delta").as_object().if_contains("content")) text[choice.at("index").as_int64()] += content->as_string().c_str();
+    if (const json::value* content = choice.at("delta").as_object().if_contains("content"))
+      text[choice.at("index").as_int64()] += content->as_string().c_str();
     if (!choice.at("finish_reason").is_null()) ++n_ends[choice.at("index").as_int64()];
   }
   for (int64_t i = 0; i < 2; ++i) {
@@ -102,7 +112,9 @@ TEST_F(ServerTest, ChatStreamsAndWholeAnswersAreTheSame) {
     EXPECT_EQ(n_ends[i], 1);
   }
   EXPECT_NE(text[0], text[1]);
-  const Reply one = ask(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 12, "seed": 3, "temperature": 1.5})"));
+  const Reply one = ask(
+      post("/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 12, "seed": 3, "temperature": 1.5})"));
   EXPECT_EQ(json::parse(one.body).at("choices").at(0).at("message").at("content").as_string().c_str(), text[0]);
 }
 
@@ -122,7 +134,8 @@ TEST_F(ServerTest, AStopIdEndsAnAnswerAndTimingsTellItsPace) {
   const std::string text = v.at("choices").at(0).at("text").as_string().c_str();
   EXPECT_EQ(text, model_->tokenizer()->decode(std::span(g.ids).first(static_cast<size_t>(n - 1))));
   EXPECT_EQ(v.at("timings").at("predicted_n"), n);
-  EXPECT_EQ(v.at("timings").at("cache_n").as_int64() + v.at("timings").at("prompt_n").as_int64(), v.at("usage").at("prompt_tokens"));
+  EXPECT_EQ(v.at("timings").at("cache_n").as_int64() + v.at("timings").at("prompt_n").as_int64(),
+            v.at("usage").at("prompt_tokens"));
   std::vector<std::string> parts = events(ask(post("/v1/completions", ask_for + ends + R"(, "stream": true})")).body);
   ASSERT_GT(parts.size(), 2u);
   EXPECT_EQ(parts.back(), "[DONE]");
@@ -151,7 +164,10 @@ TEST_F(ServerTest, PromptsAreLoggedWhereThatIsMeant) {
     ends_ = false;
     start();
     EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": ["ab\"", "bb"], "n": 2, "max_tokens": 1})")).status, 200);
-    EXPECT_EQ(ask(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "aab"}], "max_tokens": 1})")).status, 200);
+    EXPECT_EQ(
+        ask(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "aab"}], "max_tokens": 1})"))
+            .status,
+        200);
     EXPECT_EQ(ask(post("/v1/embeddings", R"({"input": "aaab"})")).status, 200);
     stop();
     EXPECT_EQ(log().find("\"prompts\"") != std::string::npos, logs);
@@ -187,10 +203,14 @@ TEST_F(ServerTest, PathsAnswerAndErrorsAreOpenAis) {
   EXPECT_EQ(json::parse(ask(get("/openapi.json")).body).at("openapi"), "3.1.0");
   EXPECT_EQ(ask(post("/tokenize", R"({"content": "ab"})")).body, R"({"tokens":[261]})");
   EXPECT_EQ(ask(post("/detokenize", R"({"tokens": [264]})")).body, R"({"content":"a"})");
-  EXPECT_EQ(ask(post("/apply-template", R"({"messages": [{"role": "user", "content": "a"}]})")).body, R"({"prompt":"<user>a</s>"})");
+  EXPECT_EQ(ask(post("/apply-template", R"({"messages": [{"role": "user", "content": "a"}]})")).body,
+            R"({"prompt":"<user>a</s>"})");
   const Reply unknown = ask(post("/v1/completions", R"({"prompt": "a", "colour": 1})"));
   EXPECT_EQ(unknown.status, 400);
-  EXPECT_EQ(json::parse(unknown.body), json::parse(R"({"error": {"message": "there is no field colour", "type": "invalid_request_error", "param": "colour", "code": "unknown_parameter"}})"));
+  EXPECT_EQ(
+      json::parse(unknown.body),
+      json::parse(
+          R"({"error": {"message": "there is no field colour", "type": "invalid_request_error", "param": "colour", "code": "unknown_parameter"}})"));
   EXPECT_EQ(ask(get("/v2/x")).status, 404);
   EXPECT_EQ(ask(post("/v1/responses", "{}")).status, 400);
   EXPECT_EQ(ask(post("/v1/rerank", "{}")).status, 404);
@@ -220,7 +240,9 @@ TEST_F(ServerTest, AConnectionServesManyRequestsInOrder) {
   for (int i = 0; i < 50; ++i) all += i % 2 ? get("/health") : post("/tokenize", R"({"content": "b"})");
   client.send(all);  // before any answer
   for (int i = 0; i < 50; ++i) EXPECT_THAT(client.reply().body, HasSubstr(i % 2 ? "ok" : "tokens"));
-  client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16\r\nExpect: "
+      "100-continue\r\n\r\n");
   EXPECT_EQ(client.reply().status, 100);
   client.send(R"({"content": "a"})");
   EXPECT_EQ(client.reply().status, 200);
@@ -236,7 +258,9 @@ TEST_F(ServerTest, KeysAreNeededWhereThereAreAny) {
   EXPECT_EQ(ask(get("/v1/models")).status, 401);
   EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer sesame\r\n")).status, 200);
   Client client(server_->port());  // refused by its head, before its body is there
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "1000\r\n\r\n");
   const Reply refused = client.reply();
   EXPECT_EQ(refused.status, 401);
   EXPECT_FALSE(client.receive());
@@ -252,7 +276,9 @@ TEST_F(ServerTest, KeysShareTheCacheOnlyWhereThatIsMeant) {
     ends_ = false;
     start();
     const auto n_cached = [&](const std::string& key, const std::string& salt) {
-      const Reply r = ask(post("/v1/completions", "{\"prompt\": \"" + std::string(150, 'a') + "bbab\", \"max_tokens\": 1" + salt + "}", "Authorization: Bearer " + key + "\r\n"));
+      const Reply r = ask(post("/v1/completions",
+                               "{\"prompt\": \"" + std::string(150, 'a') + "bbab\", \"max_tokens\": 1" + salt + "}",
+                               "Authorization: Bearer " + key + "\r\n"));
       EXPECT_EQ(r.status, 200) << r.body;
       return json::parse(r.body).at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64();
     };
@@ -273,20 +299,26 @@ TEST_F(ServerTest, RandomCutsLeaveNothingBehind) {
   const char* rounds = std::getenv("ASSAY_CUTS");
   const int n_cuts = rounds != nullptr ? std::atoi(rounds) : 50;
   uint64_t random = 7;
-  const auto below = [&](uint64_t n) { return random = random * 6364136223846793005u + 1442695040888963407u, (random >> 33) % n; };
+  const auto below = [&](uint64_t n) {
+    return random = random * 6364136223846793005u + 1442695040888963407u, (random >> 33) % n;
+  };
   const std::string prompts[] = {std::string(700, 'a') + "b", "ab", "b"};
   for (int i = 0; i < n_cuts; ++i) {
     std::vector<std::unique_ptr<Client>> clients;
     for (uint64_t k = 0, n = 1 + below(4); k < n; ++k) {
       clients.push_back(std::make_unique<Client>(server_->port()));
-      const std::string request = post("/v1/completions", "{\"prompt\": \"" + prompts[below(3)] + "\", \"ignore_eos\": true, \"n\": " + std::to_string(1 + 2 * below(2)) +
-                                                              ", \"max_tokens\": 1000, \"stream\": " + (below(2) ? "true}" : "false}"));
+      const std::string request =
+          post("/v1/completions", "{\"prompt\": \"" + prompts[below(3)] +
+                                      "\", \"ignore_eos\": true, \"n\": " + std::to_string(1 + 2 * below(2)) +
+                                      ", \"max_tokens\": 1000, \"stream\": " + (below(2) ? "true}" : "false}"));
       const bool is_half = below(8) == 0;
       clients.back()->send(is_half ? request.substr(0, 1 + below(request.size() - 1)) : request);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(below(20'000)));  // where it is cut is what varies, not what is found
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(below(20'000)));  // where it is cut is what varies, not what is found
   }
-  for (int i = 0; i < 3000 && metric("num_requests_running") + metric("num_requests_waiting") > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 3000 && metric("num_requests_running") + metric("num_requests_waiting") > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(metric("num_requests_running"), 0);
   EXPECT_EQ(metric("num_requests_waiting"), 0);
   EXPECT_EQ(metric("kv_cache_pages_free"), metric("kv_cache_pages"));
@@ -306,10 +338,12 @@ TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
       EXPECT_TRUE(client.receive_until("data: "));
     }
   }
-  EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status, 200);  // it could not run beside them
+  EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})")).status,
+            200);  // it could not run beside them
   const auto n_cancelled = [&] {
     int64_t n = 0;
-    for (const char* phase : {"queued", "prefill", "decode"}) n += metric(std::string("requests_cancelled_total{phase=\"") + phase + "\"}");
+    for (const char* phase : {"queued", "prefill", "decode"})
+      n += metric(std::string("requests_cancelled_total{phase=\"") + phase + "\"}");
     return n;
   };
   comes([&] { return n_cancelled() == 2; });  // the second may be read after the third
@@ -381,7 +415,8 @@ TEST_F(ServerTest, EmbeddingsHaveTheBitsTheyHaveAlone) {
   Embedder alone(model_, embed);
   std::vector<std::thread> others;
   for (int i = 0; i < 3; ++i) {
-    others.emplace_back([&] { EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "ab", "max_tokens": 30})")).status, 200); });
+    others.emplace_back(
+        [&] { EXPECT_EQ(ask(post("/v1/completions", R"({"prompt": "ab", "max_tokens": 30})")).status, 200); });
   }
   for (const char* path : {"/v1/embeddings", "/embeddings"}) {
     const Reply r = ask(post(path, R"({"input": [[1, 5, 6], [7], [8, 9]], "user": "me"})"));
@@ -392,7 +427,8 @@ TEST_F(ServerTest, EmbeddingsHaveTheBitsTheyHaveAlone) {
       const std::vector<double> expected = alone.embed({&texts[i], 1}).at(0);
       const json::array& vector = found.at("data").at(i).at("embedding").get_array();
       ASSERT_EQ(vector.size(), expected.size());
-      for (size_t j = 0; j < expected.size(); ++j) EXPECT_EQ(vector[j].to_number<float>(), static_cast<float>(expected[j]));
+      for (size_t j = 0; j < expected.size(); ++j)
+        EXPECT_EQ(vector[j].to_number<float>(), static_cast<float>(expected[j]));
     }
     EXPECT_EQ(found.at("usage").at("prompt_tokens"), 6);
   }

@@ -223,16 +223,13 @@ HttpEnd end_of(CURLcode code) {
   switch (code) {
     case CURLE_COULDNT_CONNECT:
     case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_RESOLVE_PROXY:
-      return HttpEnd::refused;
+    case CURLE_COULDNT_RESOLVE_PROXY: return HttpEnd::refused;
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_CERTPROBLEM:
-      return HttpEnd::forbidden;
-    default:
-      return HttpEnd::cut;
+    case CURLE_SSL_CERTPROBLEM: return HttpEnd::forbidden;
+    default: return HttpEnd::cut;
   }
 }
 

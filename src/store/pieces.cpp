@@ -31,9 +31,7 @@ struct Piece {
 class Pieces {
  public:
   Pieces(const PiecesRequest& request, const HttpSettings& settings)
-      : request_(request),
-        cancelled_(settings.cancelled),
-        next_begin_(request.begin),
+      : request_(request), cancelled_(settings.cancelled), next_begin_(request.begin),
         piece_bytes_(std::clamp((request.total - request.begin) / (kPiecesPerConnection * request.n_connections),
                                 kPieceMin, kPieceMax)) {
     HttpSettings own = settings;

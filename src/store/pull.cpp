@@ -129,21 +129,18 @@ std::string reason_of(int status, bool has_token) {
       return fmt::format("the server refuses access (HTTP {}){}", status,
                          has_token ? ": the token has no right to it, or its terms are not accepted yet"
                                    : ": it may need HF_TOKEN, or a private address");
-    case 404:
-      return "there is no such file (HTTP 404)";
-    case 429:
-      return "the server has too many requests (HTTP 429)";
-    default:
-      return fmt::format("the server answers HTTP {}", status);
+    case 404: return "there is no such file (HTTP 404)";
+    case 429: return "the server has too many requests (HTTP 429)";
+    default: return fmt::format("the server answers HTTP {}", status);
   }
 }
 
 class Puller {
  public:
   explicit Puller(const PullOptions& options)
-      : options_(options),
-        settings_{options.token,    options.endpoint, options.http_proxy, options.https_proxy, options.all_proxy,
-                  options.no_proxy, options.ca_file,  options.timeout_s,  options.cancelled},
+      : options_(options), settings_{options.token,       options.endpoint,  options.http_proxy,
+                                     options.https_proxy, options.all_proxy, options.no_proxy,
+                                     options.ca_file,     options.timeout_s, options.cancelled},
         http_(settings_) {}
 
   PullResult run() {

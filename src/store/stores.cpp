@@ -110,14 +110,10 @@ std::vector<std::string> nearest(const std::string& text, const std::vector<Stor
 
 std::string_view name(StoreKind kind) noexcept {
   switch (kind) {
-    case StoreKind::assay:
-      return "assay";
-    case StoreKind::hugging_face:
-      return "huggingface";
-    case StoreKind::ollama:
-      return "ollama";
-    case StoreKind::lm_studio:
-      return "lmstudio";
+    case StoreKind::assay: return "assay";
+    case StoreKind::hugging_face: return "huggingface";
+    case StoreKind::ollama: return "ollama";
+    case StoreKind::lm_studio: return "lmstudio";
   }
   return "";
 }
@@ -177,18 +173,10 @@ StoreListing ModelStores::list() const {
   for (const StoreFolder& folder : folders_) {
     const size_t n_before = listing.models.size();
     switch (folder.kind) {
-      case StoreKind::assay:
-        store::scan_plain(folder, kOwnDepthMax, listing);
-        break;
-      case StoreKind::lm_studio:
-        store::scan_plain(folder, kStudioDepthMax, listing);
-        break;
-      case StoreKind::hugging_face:
-        store::scan_hugging_face(folder, listing);
-        break;
-      case StoreKind::ollama:
-        store::scan_ollama(folder, listing);
-        break;
+      case StoreKind::assay: store::scan_plain(folder, kOwnDepthMax, listing); break;
+      case StoreKind::lm_studio: store::scan_plain(folder, kStudioDepthMax, listing); break;
+      case StoreKind::hugging_face: store::scan_hugging_face(folder, listing); break;
+      case StoreKind::ollama: store::scan_ollama(folder, listing); break;
     }
     std::stable_sort(listing.models.begin() + static_cast<std::ptrdiff_t>(n_before), listing.models.end(),
                      [](const StoredModel& a, const StoredModel& b) { return a.name < b.name; });

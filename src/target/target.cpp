@@ -67,12 +67,9 @@ std::string regex_of(const std::string& name) {
 class Chooser {
  public:
   Chooser(const std::filesystem::path& in, std::span<const TokenId> ids, const TargetOptions& options)
-      : options_(options),
-        quantize_(with_type(options.quantize)),
-        model_(Model::load(in.string(), {.tokenizer = false})),
-        file_(gguf::File::open(in)),
-        weighing_(file_, quantize_),
-        plan_(quantizing::make_plan(file_, quantize_, weighing_.given())),
+      : options_(options), quantize_(with_type(options.quantize)),
+        model_(Model::load(in.string(), {.tokenizer = false})), file_(gguf::File::open(in)),
+        weighing_(file_, quantize_), plan_(quantizing::make_plan(file_, quantize_, weighing_.given())),
         pool_(quantize_.n_threads == 0 ? base::physical_cores() : quantize_.n_threads),
         ids_(ids.first(std::min(ids.size(), static_cast<size_t>(options.n_tokens_max)))) {}
 

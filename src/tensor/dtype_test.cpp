@@ -12,7 +12,8 @@ namespace assay::tensor {
 namespace {
 
 TEST(DType, NumbersOutsideTheListAreRefused) {
-  // 4 and 5 were removed from the format (Q4_2, Q4_3), as were 31 to 33 and 36 to 38 (repacked layouts); 29 is IQ1_M, which is not served.
+  // 4 and 5 were removed from the format (Q4_2, Q4_3), as were 31 to 33 and 36 to 38 (repacked layouts); 29 is IQ1_M,
+  // which is not served.
   for (const uint32_t number : {4u, 5u, 9u, 15u, 29u, 31u, 32u, 33u, 36u, 37u, 38u, 40u, 1000u, 0xFFFFFFFFu}) {
     EXPECT_EQ(find_traits(number), nullptr) << number;
   }

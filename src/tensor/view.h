@@ -1,4 +1,5 @@
-// Shapes and non-owning views. A view must not outlive what it points into; the comment where one is stored says what that is.
+// Shapes and non-owning views. A view must not outlive what it points into; the comment where one is stored says what
+// that is.
 #pragma once
 
 #include <array>
@@ -10,7 +11,8 @@
 
 namespace assay::tensor {
 
-// Row-major, read left to right, last dimension contiguous. GGUF lists dimensions the other way round; gguf/ turns them once.
+// Row-major, read left to right, last dimension contiguous. GGUF lists dimensions the other way round; gguf/ turns them
+// once.
 struct Shape {
   std::array<int64_t, 4> dims{1, 1, 1, 1};  // dims[0] .. dims[rank - 1]
   int rank = 1;

@@ -19,9 +19,7 @@ namespace {
 using test::add_token;
 using test::GgufWriter;
 
-std::vector<std::string> strings(const std::vector<std::string_view>& views) {
-  return {views.begin(), views.end()};
-}
+std::vector<std::string> strings(const std::vector<std::string_view>& views) { return {views.begin(), views.end()}; }
 
 std::vector<std::string> strings(const text::PackedTexts& texts) {
   std::vector<std::string> all;
@@ -43,13 +41,11 @@ GgufWriter file_of(const text::VocabularyFacts& facts, Parts parts = {}) {
   GgufWriter file;
   file.set("general.architecture", "llama");
   if (parts.model) file.set("tokenizer.ggml.model", facts.model);
-  if (parts.pre && !facts.pre_tokenizer.empty())
-    file.set("tokenizer.ggml.pre", facts.pre_tokenizer);
+  if (parts.pre && !facts.pre_tokenizer.empty()) file.set("tokenizer.ggml.pre", facts.pre_tokenizer);
   if (parts.tokens) file.set("tokenizer.ggml.tokens", strings(facts.tokens));
   if (parts.kinds) file.set("tokenizer.ggml.token_type", kind_numbers(facts));
   if (parts.scores && !facts.scores.empty()) file.set("tokenizer.ggml.scores", facts.scores);
-  if (parts.merges && !facts.merges.empty())
-    file.set("tokenizer.ggml.merges", strings(facts.merges));
+  if (parts.merges && !facts.merges.empty()) file.set("tokenizer.ggml.merges", strings(facts.merges));
   return file;
 }
 
@@ -84,8 +80,7 @@ TEST(BadVocabulary, WellFormedFilesLoadAndOutliveTheirBytes) {
 TEST(BadVocabulary, UnknownKindsAreNamed) {
   Parts no_model;
   no_model.model = false;
-  for (const char* model :
-       {"rwkv", "plamo2", "no_vocab", "none", "hybriddna", ""}) {
+  for (const char* model : {"rwkv", "plamo2", "no_vocab", "none", "hybriddna", ""}) {
     expect_error(file_of(spm(), no_model).set("tokenizer.ggml.model", model), Errc::unsupported,
                  "\"" + std::string(model) + "\"");
   }
@@ -93,14 +88,14 @@ TEST(BadVocabulary, UnknownKindsAreNamed) {
   Parts no_pre;
   no_pre.pre = false;
   expect_error(file_of(bpe(), no_pre), Errc::bad_file, "tokenizer.ggml.pre");
-  expect_error(file_of(bpe(), no_pre).set("tokenizer.ggml.pre", "brand-new"), Errc::unsupported,
-               "\"brand-new\"");
+  expect_error(file_of(bpe(), no_pre).set("tokenizer.ggml.pre", "brand-new"), Errc::unsupported, "\"brand-new\"");
   Parts no_merges;
   no_merges.merges = false;
   expect_error(file_of(bpe(), no_merges), Errc::bad_file, "tokenizer.ggml.merges");
   Parts other_model;
   other_model.model = false;
-  expect_error(file_of(spm(), other_model).set("tokenizer.ggml.model", "gemma4"), Errc::bad_file, "tokenizer.ggml.merges");
+  expect_error(file_of(spm(), other_model).set("tokenizer.ggml.model", "gemma4"), Errc::bad_file,
+               "tokenizer.ggml.merges");
   Parts no_scores;
   no_scores.scores = false;
   expect_error(file_of(spm(), no_scores), Errc::bad_file, "tokenizer.ggml.scores");
@@ -126,44 +121,35 @@ TEST(BadVocabulary, B34ArraysOfAnotherType) {
   const text::VocabularyFacts facts = spm();
   Parts no_kinds;
   no_kinds.kinds = false;
-  expect_error(file_of(facts, no_kinds)
-                   .set("tokenizer.ggml.token_type", std::vector<uint8_t>(facts.tokens.size(), 1)),
+  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<uint8_t>(facts.tokens.size(), 1)),
                Errc::bad_file, "tokenizer.ggml.token_type");
-  expect_error(file_of(facts, no_kinds)
-                   .set("tokenizer.ggml.token_type", std::vector<float>(facts.tokens.size(), 1)),
+  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<float>(facts.tokens.size(), 1)),
                Errc::bad_file, "tokenizer.ggml.token_type");
-  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", uint32_t{1}),
-               Errc::bad_file, "tokenizer.ggml.token_type");
-  expect_error(file_of(facts, no_kinds)
-                   .set("tokenizer.ggml.token_type", std::vector<int32_t>(facts.tokens.size(), 7)),
+  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", uint32_t{1}), Errc::bad_file,
+               "tokenizer.ggml.token_type");
+  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<int32_t>(facts.tokens.size(), 7)),
                Errc::bad_file, "tokenizer.ggml.token_type");
   Parts no_scores;
   no_scores.scores = false;
-  expect_error(file_of(facts, no_scores)
-                   .set("tokenizer.ggml.scores", std::vector<uint8_t>(facts.tokens.size(), 1)),
+  expect_error(file_of(facts, no_scores).set("tokenizer.ggml.scores", std::vector<uint8_t>(facts.tokens.size(), 1)),
                Errc::bad_file, "tokenizer.ggml.scores");
-  expect_error(file_of(facts, no_scores)
-                   .set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size() - 1, 1)),
+  expect_error(file_of(facts, no_scores).set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size() - 1, 1)),
                Errc::bad_file, "tokenizer.ggml.scores");
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  expect_error(file_of(facts, no_scores)
-                   .set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size(), nan)),
+  expect_error(file_of(facts, no_scores).set("tokenizer.ggml.scores", std::vector<float>(facts.tokens.size(), nan)),
                Errc::bad_file, "NaN");
-  expect_error(
-      file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<int32_t>(3, 1)),
-      Errc::bad_file, "token_type has 3 entries");
+  expect_error(file_of(facts, no_kinds).set("tokenizer.ggml.token_type", std::vector<int32_t>(3, 1)), Errc::bad_file,
+               "token_type has 3 entries");
 }
 
 TEST(BadVocabulary, B35SpecialIdsOutOfRange) {
-  for (const char* name :
-       {"bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask", "fim_pre", "fim_suf",
-        "fim_mid", "fim_pad", "fim_rep", "fim_sep", "prefix", "suffix", "middle"}) {
+  for (const char* name : {"bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask", "fim_pre", "fim_suf",
+                           "fim_mid", "fim_pad", "fim_rep", "fim_sep", "prefix", "suffix", "middle"}) {
     const std::string key = "tokenizer.ggml." + std::string(name) + "_token_id";
     const auto n_tokens = static_cast<uint32_t>(spm().tokens.size());
     expect_error(file_of(spm()).set(key, n_tokens), Errc::bad_file, std::to_string(n_tokens));
     expect_error(file_of(spm()).set(key, uint32_t{0xFFFFFFFF}), Errc::bad_file, "4294967295");
-    expect_error(file_of(spm()).set(key, uint64_t{1} << 40), Errc::bad_file,
-                 std::to_string(uint64_t{1} << 40));
+    expect_error(file_of(spm()).set(key, uint64_t{1} << 40), Errc::bad_file, std::to_string(uint64_t{1} << 40));
     expect_error(file_of(spm()).set(key, int32_t{-1}), Errc::bad_file, key);
     EXPECT_NO_THROW(load(file_of(spm()).set(key, n_tokens - 1)));
   }
@@ -195,11 +181,11 @@ TEST(BadVocabulary, B37SameTextTwice) {
 TEST(BadVocabulary, B38NoTokens) {
   Parts no_tokens;
   no_tokens.tokens = no_tokens.kinds = no_tokens.scores = false;
-  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<std::string>()),
-               Errc::bad_file, "tokenizer.ggml");
+  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<std::string>()), Errc::bad_file,
+               "tokenizer.ggml");
   expect_error(file_of(spm(), no_tokens), Errc::bad_file, "tokenizer.ggml.tokens");
-  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<int32_t>(5, 5)),
-               Errc::bad_file, "tokenizer.ggml.tokens");
+  expect_error(file_of(spm(), no_tokens).set("tokenizer.ggml.tokens", std::vector<int32_t>(5, 5)), Errc::bad_file,
+               "tokenizer.ggml.tokens");
 }
 
 TEST(BadVocabulary, B39TextsThatAreNoUtf8) {
@@ -231,8 +217,7 @@ TEST(BadVocabulary, B39Merges) {
     facts.merges.push_back(merge);
     expect_error(file_of(facts), Errc::bad_file, "entry 4");
   }
-  text::VocabularyFacts cyclic =
-      bpe();  // each token made of two of the other: there is no such text
+  text::VocabularyFacts cyclic = bpe();  // each token made of two of the other: there is no such text
   add_token(cyclic, "xx");
   add_token(cyclic, "xxxx");
   cyclic.merges.insert(cyclic.merges.end(), {"xx xx", "x x", "xx xx", "x x"});
@@ -247,9 +232,8 @@ TEST(BadVocabulary, B39TooManyMerges) {
 }
 
 TEST(BadVocabulary, B39EndOfTurnThatIsBos) {
-  const auto tokenizer = load(file_of(spm())
-                                  .set("tokenizer.ggml.bos_token_id", uint32_t{1})
-                                  .set("tokenizer.ggml.eot_token_id", uint32_t{1}));
+  const auto tokenizer = load(
+      file_of(spm()).set("tokenizer.ggml.bos_token_id", uint32_t{1}).set("tokenizer.ggml.eot_token_id", uint32_t{1}));
   EXPECT_TRUE(tokenizer->is_end_of_generation(1));
   EXPECT_EQ(tokenizer->encode("").size(), 1u);
 }
@@ -259,7 +243,8 @@ TEST(ManyTokens, AreFoundAndCheckedAsFewAre) {
   const auto make = [](int32_t changed, std::string_view text) {
     text::PackedTexts texts;
     for (int32_t id = 0; id < 70'000; ++id) {  // some are longer than 127 bytes
-      const std::string own = std::to_string(id) + std::string(static_cast<size_t>(id % 512 == 0 ? 130 + id % 150 : id % 20), 'x');
+      const std::string own =
+          std::to_string(id) + std::string(static_cast<size_t>(id % 512 == 0 ? 130 + id % 150 : id % 20), 'x');
       texts.push_back(id == changed ? text : id % 7 == 0 ? own + "ü" : std::string_view(own));
     }
     base::ThreadPool pool(2);
@@ -285,7 +270,8 @@ TEST(ManyTokens, AreFoundAndCheckedAsFewAre) {
   EXPECT_EQ(problem(35'001, std::string(0x82, 'x') + "\xC3"), "the text of token 35001 is not UTF-8");
   EXPECT_EQ(problem(3, "\xC3"), "the text of token 3 is not UTF-8");
   EXPECT_EQ(problem(69'999, "\x82"), "the text of token 69999 is not UTF-8");
-  EXPECT_EQ(problem(68'000, std::string(text::kTokenBytesMax + 1, 'x')), "token 68000 is 16385 bytes long, the limit is 16384");
+  EXPECT_EQ(problem(68'000, std::string(text::kTokenBytesMax + 1, 'x')),
+            "token 68000 is 16385 bytes long, the limit is 16384");
 }
 
 }  // namespace

@@ -18,8 +18,7 @@ class ByteAlphabet {
   constexpr ByteAlphabet() {
     uint32_t next = 256;
     for (uint32_t byte = 0; byte < 256; ++byte) {
-      const bool prints =
-          (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      const bool prints = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
       code_of_[byte] = prints ? byte : next++;
       byte_of_[code_of_[byte]] = static_cast<int16_t>(byte);
     }

@@ -28,8 +28,7 @@ std::optional<TokenId> read_id(const Metadata& metadata, const std::string& name
   return static_cast<TokenId>(*value);
 }
 
-std::optional<TokenId> read_id(const Metadata& metadata, const std::string& name,
-                               const std::string& old_name) {
+std::optional<TokenId> read_id(const Metadata& metadata, const std::string& name, const std::string& old_name) {
   const auto value = read_id(metadata, name);
   const auto old_value = read_id(metadata, old_name);
   return value ? value : old_value;
@@ -50,13 +49,11 @@ SpecialIds read_special(const Metadata& metadata, size_t n_tokens) {
   ids.fim_separator = read_id(metadata, "fim_sep");
   ids.cls = read_id(metadata, "cls");
   ids.separator = read_id(metadata, "separator", "seperator");  // as most files spell it
-  for (const char* unused :
-       {"padding", "mask"}) {  // of no use to us, but wrong where they point nowhere
+  for (const char* unused : {"padding", "mask"}) {              // of no use to us, but wrong where they point nowhere
     const auto id = read_id(metadata, unused);
     if (id && static_cast<size_t>(*id) >= n_tokens) {
       throw Error(Errc::bad_file,
-                  fmt::format("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens",
-                              unused, *id, n_tokens));
+                  fmt::format("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens", unused, *id, n_tokens));
     }
   }
   return ids;
@@ -68,8 +65,8 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
   if (entry == nullptr) return {};
   if (entry->type == ValueType::array && entry->element_type != ValueType::i32 &&
       entry->element_type != ValueType::u32) {
-    throw Error(Errc::bad_file, fmt::format("{} must hold 32-bit integers, it holds {}", kKey,
-                                            name(entry->element_type)));
+    throw Error(Errc::bad_file,
+                fmt::format("{} must hold 32-bit integers, it holds {}", kKey, name(entry->element_type)));
   }
   if (entry->type != ValueType::array) metadata.find_integers(kKey);  // throws, naming both types
   constexpr TokenKind kKinds[] = {TokenKind::unused,       TokenKind::normal, TokenKind::unknown, TokenKind::control,
@@ -79,7 +76,8 @@ std::vector<TokenKind> read_kinds(const Metadata& metadata) {
     uint32_t number = 0;
     std::memcpy(&number, entry->bytes.data() + i * sizeof number, sizeof number);
     if (number >= std::size(kKinds)) {
-      const auto shown = entry->element_type == ValueType::i32 ? int64_t{static_cast<int32_t>(number)} : int64_t{number};
+      const auto shown =
+          entry->element_type == ValueType::i32 ? int64_t{static_cast<int32_t>(number)} : int64_t{number};
       throw Error(Errc::bad_file, fmt::format("{}: entry {} is {}, the kinds are 0 to 6", kKey, i, shown));
     }
     kinds[i] = kKinds[number];
@@ -91,8 +89,8 @@ std::span<const std::byte> read_chars_map(const Metadata& metadata) {
   constexpr const char* kKey = "tokenizer.ggml.precompiled_charsmap";
   const gguf::Entry* entry = metadata.find(kKey);
   if (entry == nullptr) return {};
-  const bool is_bytes = entry->type == ValueType::array &&
-                        (entry->element_type == ValueType::u8 || entry->element_type == ValueType::i8);
+  const bool is_bytes =
+      entry->type == ValueType::array && (entry->element_type == ValueType::u8 || entry->element_type == ValueType::i8);
   if (!is_bytes) throw Error(Errc::bad_file, fmt::format("{} must be an array of bytes", kKey));
   return entry->bytes;
 }
@@ -109,8 +107,7 @@ VocabularyFacts read_facts(const Metadata& metadata) {
   facts.tokens = PackedTexts(tokens.bytes, tokens.count);
   facts.kinds = read_kinds(metadata);
   facts.scores = metadata.find_floats("tokenizer.ggml.scores").value_or(std::vector<float>());
-  facts.merges =
-      metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>());
+  facts.merges = metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>());
   if (facts.model == "t5") facts.chars_map = read_chars_map(metadata);
   facts.special = read_special(metadata, facts.tokens.size());
   facts.add_bos = metadata.find_bool("tokenizer.ggml.add_bos_token");

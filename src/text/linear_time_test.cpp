@@ -114,15 +114,14 @@ void expect_fast(const std::filesystem::path& path, bool all) {
 class LinearTime : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LinearTime, B45) {
-  const auto path =
-      test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
+  const auto path = test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
   ASSAY_REQUIRE_FILE(path);
   expect_fast(path, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shared, LinearTime,
-                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2",
-                                           "deepseek-coder", "starcoder"));
+                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2", "deepseek-coder",
+                                           "starcoder"));
 
 TEST(LinearTimeOfModels, B45SmolLm2) {
   ASSAY_REQUIRE_FILE(test::smollm2());
@@ -154,8 +153,7 @@ TEST(LinearTimeOfSplitters, B44EveryName) {
     if (!done.insert(rules.steps.data()).second) continue;  // names that share their steps
     const text::Splitter splitter(rules);
     for (const auto& [what, text] : texts) {
-      if (what == "noise" || what == "\xFF" || what == "\xE2")
-        continue;  // a splitter is given UTF-8
+      if (what == "noise" || what == "\xFF" || what == "\xE2") continue;  // a splitter is given UTF-8
       const double taken = seconds([&] { EXPECT_FALSE(splitter.split(text).empty()); });
       EXPECT_LT(taken, seconds_max()) << name << ": " << text.size() << " bytes of " << ::testing::PrintToString(what);
       if (taken > worst) {

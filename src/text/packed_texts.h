@@ -1,5 +1,5 @@
-// Many texts as a file has them: one after the other, each behind its length (8 bytes, little-endian). A vocabulary of 262,144 tokens is taken over
-// in this form, without a view for each.
+// Many texts as a file has them: one after the other, each behind its length (8 bytes, little-endian). A vocabulary of
+// 262,144 tokens is taken over in this form, without a view for each.
 #pragma once
 
 #include <cstddef>

@@ -12,13 +12,12 @@ namespace assay::text {
 // What a step does where its expression matches inside a piece.
 enum class Cut {
   isolate,  // the match is a piece of its own, and so is what lies between two matches
-  threes,  // cuts before every place in the match from which a multiple of three characters is left
-           // of it
+  threes,   // cuts before every place in the match from which a multiple of three characters is left
+            // of it
 };
 
 struct Step {
-  std::string_view
-      expression;  // PCRE2, with UTF and UCP; \s and \S mean the Unicode property White_Space
+  std::string_view expression;  // PCRE2, with UTF and UCP; \s and \S mean the Unicode property White_Space
   Cut cut = Cut::isolate;
 };
 
@@ -26,8 +25,7 @@ struct PreTokenizerRules {
   std::span<const Step> steps;  // each cuts the pieces that the one before left; an expression sees
                                 // one piece, not the text
   bool adds_bos = false;        // unless the file says otherwise
-  bool ignores_merges =
-      false;  // a word that is a token is that token, whatever its merges would give
+  bool ignores_merges = false;  // a word that is a token is that token, whatever its merges would give
 };
 
 std::optional<PreTokenizerRules> find_pre_tokenizer(std::string_view name);

@@ -13,20 +13,17 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary) {
     if (!anywhere && kind != TokenKind::control && kind != TokenKind::unknown) continue;
     if (!vocabulary.text(id).empty()) entries_.push_back({vocabulary.text(id), id, anywhere});
   }
-  std::sort(entries_.begin(), entries_.end(),
-            [](const Entry& a, const Entry& b) { return a.text < b.text; });
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.text < b.text; });
   for (const Entry& entry : entries_) ++first_byte_[static_cast<uint8_t>(entry.text[0]) + 1];
   for (size_t b = 0; b < 256; ++b) first_byte_[b + 1] += first_byte_[b];
 }
 
-const SpecialMatcher::Entry* SpecialMatcher::longest(std::string_view text, size_t at,
-                                                     size_t parsed_end) const {
+const SpecialMatcher::Entry* SpecialMatcher::longest(std::string_view text, size_t at, size_t parsed_end) const {
   const auto first = static_cast<uint8_t>(text[at]);
   const Entry* low = entries_.data() + first_byte_[first];
   const Entry* high = entries_.data() + first_byte_[first + 1];
   const Entry* best = nullptr;
-  for (size_t depth = 1; low != high;
-       ++depth) {  // all of [low, high) agree with the text in depth bytes
+  for (size_t depth = 1; low != high; ++depth) {  // all of [low, high) agree with the text in depth bytes
     if (low->text.size() == depth) {
       if (low->anywhere || at + depth <= parsed_end) best = low;
       ++low;
@@ -40,8 +37,8 @@ const SpecialMatcher::Entry* SpecialMatcher::longest(std::string_view text, size
   return best;
 }
 
-SpecialMatch SpecialMatcher::find(std::string_view text, size_t from,
-                                  std::span<const Region> parsed, size_t& i_region) const {
+SpecialMatch SpecialMatcher::find(std::string_view text, size_t from, std::span<const Region> parsed,
+                                  size_t& i_region) const {
   for (size_t at = from; at < text.size(); ++at) {
     const auto byte = static_cast<uint8_t>(text[at]);
     if (first_byte_[byte] == first_byte_[byte + 1]) continue;

@@ -32,8 +32,7 @@ class SpecialMatcher {
 
   // The first match at or after from. parsed: ascending, apart from each other; a control token
   // must lie inside one of them. i_region: where to begin in parsed, moved along with the search.
-  SpecialMatch find(std::string_view text, size_t from, std::span<const Region> parsed,
-                    size_t& i_region) const;
+  SpecialMatch find(std::string_view text, size_t from, std::span<const Region> parsed, size_t& i_region) const;
 
  private:
   struct Entry {
@@ -45,9 +44,8 @@ class SpecialMatcher {
   // user-defined.
   const Entry* longest(std::string_view text, size_t at, size_t parsed_end) const;
 
-  std::vector<Entry> entries_;  // sorted by text
-  std::array<uint32_t, 257>
-      first_byte_{};  // entries that begin with byte b: [first_byte_[b], first_byte_[b + 1])
+  std::vector<Entry> entries_;              // sorted by text
+  std::array<uint32_t, 257> first_byte_{};  // entries that begin with byte b: [first_byte_[b], first_byte_[b + 1])
 };
 
 }  // namespace assay::text

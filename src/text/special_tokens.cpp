@@ -33,27 +33,20 @@ constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
                                           "<|tool_response>",
                                           "<｜end▁of▁sentence｜>",
                                           "[e~["};
-constexpr std::string_view kFimPrefixTexts[] = {"<|fim_prefix|>",  "<fim-prefix>", "<fim_prefix>",
-                                                "<｜fim▁begin｜>", "<PRE>",        "▁<PRE>",
-                                                "<|code_prefix|>", "<|prefix|>"};
-constexpr std::string_view kFimSuffixTexts[] = {"<|fim_suffix|>",  "<fim-suffix>", "<fim_suffix>",
-                                                "<｜fim▁hole｜>",  "<SUF>",        "▁<SUF>",
-                                                "<|code_suffix|>", "<|suffix|>"};
-constexpr std::string_view kFimMiddleTexts[] = {"<|fim_middle|>",  "<fim-middle>", "<fim_middle>",
-                                                "<｜fim▁end｜>",   "<MID>",        "▁<MID>",
-                                                "<|code_middle|>", "<|middle|>"};
-constexpr std::string_view kFimPadTexts[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>",
-                                             "[PAD]"};
-constexpr std::string_view kFimRepoTexts[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>",
-                                              "<REPO>", "<reponame>"};
+constexpr std::string_view kFimPrefixTexts[] = {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>",    "<｜fim▁begin｜>",
+                                                "<PRE>",          "▁<PRE>",       "<|code_prefix|>", "<|prefix|>"};
+constexpr std::string_view kFimSuffixTexts[] = {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>",    "<｜fim▁hole｜>",
+                                                "<SUF>",          "▁<SUF>",       "<|code_suffix|>", "<|suffix|>"};
+constexpr std::string_view kFimMiddleTexts[] = {"<|fim_middle|>", "<fim-middle>", "<fim_middle>",    "<｜fim▁end｜>",
+                                                "<MID>",          "▁<MID>",       "<|code_middle|>", "<|middle|>"};
+constexpr std::string_view kFimPadTexts[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
+constexpr std::string_view kFimRepoTexts[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
 constexpr std::string_view kFimSeparatorTexts[] = {"<|file_sep|>"};
-constexpr std::string_view kChannelTexts[] = {"<|channel|>", "<|message|>", "<|start|>",
-                                              "<|constrain|>"};
+constexpr std::string_view kChannelTexts[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
 
 // The id the file names, or else the first of the texts that the vocabulary has, which then is a
 // control token.
-std::optional<TokenId> named_or_found(Vocabulary& vocabulary, std::optional<TokenId> named,
-                                      Texts texts) {
+std::optional<TokenId> named_or_found(Vocabulary& vocabulary, std::optional<TokenId> named, Texts texts) {
   if (named) return named;
   for (const std::string_view text : texts) {
     if (const auto id = vocabulary.find(text)) {

@@ -59,14 +59,12 @@ Owned<pcre2_code> compiled(std::string_view expression) {
   Owned<pcre2_code> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
                                        PCRE2_UTF | PCRE2_UCP, &error, &where, nullptr));
   if (code == nullptr) {
-    throw Error(
-        Errc::unsupported,
-        fmt::format("this PCRE2 cannot compile the pre-tokenizer expression {} (error {} at {})",
-                    source, error, where));
+    throw Error(Errc::unsupported,
+                fmt::format("this PCRE2 cannot compile the pre-tokenizer expression {} (error {} at {})", source, error,
+                            where));
   }
-  pcre2_jit_compile(
-      code.get(),
-      PCRE2_JIT_COMPLETE);  // a refusal leaves the interpreter, which gives the same matches
+  pcre2_jit_compile(code.get(),
+                    PCRE2_JIT_COMPLETE);  // a refusal leaves the interpreter, which gives the same matches
   return code;
 }
 
@@ -74,8 +72,7 @@ Owned<pcre2_code> compiled(std::string_view expression) {
 class Matcher {
  public:
   Matcher()
-      : data_(checked(pcre2_match_data_create(1, nullptr))),
-        context_(checked(pcre2_match_context_create(nullptr))),
+      : data_(checked(pcre2_match_data_create(1, nullptr))), context_(checked(pcre2_match_context_create(nullptr))),
         stack_(pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr)) {
     if (stack_) pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
     pcre2_set_match_limit(context_.get(), UINT32_MAX);
@@ -83,13 +80,12 @@ class Matcher {
 
   // The next match in piece at or after from. False: none.
   bool find(const pcre2_code* code, std::string_view piece, size_t from) {
-    const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(),
-                                   from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+    const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), from,
+                                   PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
     if (result == PCRE2_ERROR_NOMATCH) return false;
     if (result < 0) {
       throw Error(Errc::bad_request,
-                  fmt::format("the pre-tokenizer gave up on {} bytes of text (PCRE2 error {})",
-                              piece.size(), result));
+                  fmt::format("the pre-tokenizer gave up on {} bytes of text (PCRE2 error {})", piece.size(), result));
     }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data_.get());
     begin = ends[0];
@@ -109,13 +105,11 @@ class Matcher {
 bool begins_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }
 
 void add_end(std::vector<uint32_t>& ends, uint32_t piece_begin, size_t end) {
-  if (end > piece_begin && (ends.empty() || ends.back() < end))
-    ends.push_back(static_cast<uint32_t>(end));
+  if (end > piece_begin && (ends.empty() || ends.back() < end)) ends.push_back(static_cast<uint32_t>(end));
 }
 
 // Cuts before every place in [begin, end) from which a multiple of three characters is left.
-void cut_threes(std::string_view text, uint32_t piece_begin, size_t begin, size_t end,
-                std::vector<uint32_t>& ends) {
+void cut_threes(std::string_view text, uint32_t piece_begin, size_t begin, size_t end, std::vector<uint32_t>& ends) {
   size_t n_characters = 0;
   for (size_t i = begin; i < end; ++i) n_characters += begins_character(text[i]);
   for (size_t i = begin; i < end; ++i) {
@@ -133,8 +127,7 @@ struct Splitter::Expression {
 };
 
 Splitter::Splitter(const PreTokenizerRules& rules) {
-  for (const Step& step : rules.steps)
-    expressions_.push_back({compiled(step.expression), step.cut});
+  for (const Step& step : rules.steps) expressions_.push_back({compiled(step.expression), step.cut});
 }
 Splitter::Splitter(Splitter&&) noexcept = default;
 Splitter::~Splitter() = default;

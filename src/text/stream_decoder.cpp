@@ -24,12 +24,8 @@ void take_whole(std::string& pending, bool at_end, std::string& out) {
 
 }  // namespace
 
-StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special,
-                             bool continues)
-    : tokenizer_(std::move(tokenizer)),
-      special_(special),
-      continues_(continues),
-      opens_(!continues) {}
+StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special, bool continues)
+    : tokenizer_(std::move(tokenizer)), special_(special), continues_(continues), opens_(!continues) {}
 
 std::string StreamDecoder::push(TokenId id) {
   std::string out;

@@ -1,5 +1,6 @@
-// A hash table from texts or pairs to small indices that keeps the indices alone: what belongs to an index is the caller's, who is asked
-// whether it is the same. 4 bytes a slot, so that the table of a large vocabulary stays in the second-level cache.
+// A hash table from texts or pairs to small indices that keeps the indices alone: what belongs to an index is the
+// caller's, who is asked whether it is the same. 4 bytes a slot, so that the table of a large vocabulary stays in the
+// second-level cache.
 #pragma once
 
 #include <array>
@@ -37,7 +38,8 @@ class alignas(64) TaggedTable {  // a line of its own: its counts change while a
     return -1;
   }
 
-  // Adds the index, or returns the one that is the same. More indices than there is room for count as a collision and are not added.
+  // Adds the index, or returns the one that is the same. More indices than there is room for count as a collision and
+  // are not added.
   template <class Same>
   int32_t insert(uint32_t hash, int32_t index, const Same& same) noexcept {
     size_t i = place(hash);
@@ -54,7 +56,8 @@ class alignas(64) TaggedTable {  // a line of its own: its counts change while a
     return -1;
   }
 
-  // A file made to collide would make the insertions quadratic; an honest one needs less than two probes for each. True: stop.
+  // A file made to collide would make the insertions quadratic; an honest one needs less than two probes for each.
+  // True: stop.
   bool collides() const noexcept { return probes_left_ == 0; }
 
   void fetch(uint32_t hash) const noexcept { __builtin_prefetch(&slots_[place(hash)], 1); }
@@ -69,11 +72,12 @@ class alignas(64) TaggedTable {  // a line of its own: its counts change while a
   size_t place(uint32_t hash) const noexcept { return hash & (slots_.size() - 1); }
 
   std::span<uint32_t> slots_;  // open addressing, a power of two
-  size_t room_ = 0;  // indices that may still be added
+  size_t room_ = 0;            // indices that may still be added
   size_t probes_left_ = 0;
 };
 
-// Tables that threads fill side by side, each those indices whose hash belongs to it. Few indices have one table: they are there before a thread is.
+// Tables that threads fill side by side, each those indices whose hash belongs to it. Few indices have one table: they
+// are there before a thread is.
 class SplitTable {
  public:
   static constexpr int kParts = 2;  // at most
@@ -83,7 +87,8 @@ class SplitTable {
   // For n indices, of which a hash that spreads gives every part its share; an eighth of all more is for chance.
   explicit SplitTable(size_t n) : n_parts_(n < kSplitFrom ? 1 : kParts) {
     const size_t room = n_parts_ == 1 ? n : n / kParts + n / 8, n_slots = TaggedTable::n_slots(room);
-    memory_ = base::AlignedBuffer(static_cast<size_t>(n_parts_) * n_slots * sizeof(uint32_t), "a tokenizer's hash table");
+    memory_ =
+        base::AlignedBuffer(static_cast<size_t>(n_parts_) * n_slots * sizeof(uint32_t), "a tokenizer's hash table");
     memory_.advise_huge_pages();
     for (size_t i = 0; i < static_cast<size_t>(n_parts_); ++i) {
       parts_[i] = TaggedTable(std::span(reinterpret_cast<uint32_t*>(memory_.data()) + i * n_slots, n_slots), room);

@@ -13,16 +13,13 @@
 namespace assay {
 namespace {
 
-constexpr size_t kTextBytesMax =
-    size_t{1} << 28;  // every index below fits 32 bits, and so does the number of tokens
+constexpr size_t kTextBytesMax = size_t{1} << 28;  // every index below fits 32 bits, and so does the number of tokens
 
 bool is_blank(char c) noexcept { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-void encode_between(const Tokenizer::State& state, std::string_view text,
-                    std::span<const text::Region> parsed, std::vector<TokenId>& out) {
-  const auto strips = [](const std::vector<bool>& flags, TokenId id) {
-    return !flags.empty() && flags[id];
-  };
+void encode_between(const Tokenizer::State& state, std::string_view text, std::span<const text::Region> parsed,
+                    std::vector<TokenId>& out) {
+  const auto strips = [](const std::vector<bool>& flags, TokenId id) { return !flags.empty() && flags[id]; };
   size_t at = 0;
   size_t i_region = 0;
   bool opens = true;
@@ -47,37 +44,32 @@ void encode_between(const Tokenizer::State& state, std::string_view text,
 }
 
 std::vector<TokenId> encode_text(const Tokenizer::State& state, std::string_view text,
-                                 std::span<const text::Region> parsed,
-                                 const EncodeOptions& options) {
+                                 std::span<const text::Region> parsed, const EncodeOptions& options) {
   if (text.size() > kTextBytesMax) {
     throw Error(Errc::bad_request,
-                fmt::format("a text of {} bytes is too long to tokenize, the limit is {}",
-                            text.size(), kTextBytesMax));
+                fmt::format("a text of {} bytes is too long to tokenize, the limit is {}", text.size(), kTextBytesMax));
   }
   std::vector<TokenId> out;
   try {
     if (options.add_bos.value_or(state.adds_bos)) {
-      if (!state.bos)
-        throw Error(Errc::bad_request, "a BOS token was asked for, but the vocabulary has none");
+      if (!state.bos) throw Error(Errc::bad_request, "a BOS token was asked for, but the vocabulary has none");
       out.push_back(*state.bos);
     }
     encode_between(state, text, parsed, out);
     if (options.add_eos.value_or(state.adds_eos)) {
-      if (!state.eos)
-        throw Error(Errc::bad_request, "an EOS token was asked for, but the vocabulary has none");
+      if (!state.eos) throw Error(Errc::bad_request, "an EOS token was asked for, but the vocabulary has none");
       out.push_back(*state.eos);
     }
   } catch (const std::bad_alloc&) {
-    throw Error(Errc::out_of_memory,
-                fmt::format("no memory to tokenize a text of {} bytes", text.size()));
+    throw Error(Errc::out_of_memory, fmt::format("no memory to tokenize a text of {} bytes", text.size()));
   }
   return out;
 }
 
 void require_id(const Tokenizer::State& state, TokenId id) {
   if (state.vocabulary.has(id)) return;
-  throw Error(Errc::bad_request, fmt::format("token id {} is out of range, the vocabulary has {}",
-                                             id, state.vocabulary.size()));
+  throw Error(Errc::bad_request,
+              fmt::format("token id {} is out of range, the vocabulary has {}", id, state.vocabulary.size()));
 }
 
 // Appends what a token stands for in text. Control, unknown and unused tokens are no text: nothing,
@@ -85,12 +77,8 @@ void require_id(const Tokenizer::State& state, TokenId id) {
 void append_piece_of(const Tokenizer::State& state, TokenId id, bool special, std::string& out) {
   switch (state.vocabulary.kind(id)) {
     case TokenKind::normal:
-    case TokenKind::byte:
-      state.words->append_bytes(id, out);
-      return;
-    case TokenKind::user_defined:
-      out += state.vocabulary.text(id);
-      return;
+    case TokenKind::byte: state.words->append_bytes(id, out); return;
+    case TokenKind::user_defined: out += state.vocabulary.text(id); return;
     case TokenKind::unknown:
     case TokenKind::control:
     case TokenKind::unused:
@@ -106,12 +94,10 @@ Tokenizer::~Tokenizer() = default;
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   const text::Region whole{0, text.size()};
-  return encode_text(*state_, text, {&whole, options.parse_special ? size_t{1} : size_t{0}},
-                     options);
+  return encode_text(*state_, text, {&whole, options.parse_special ? size_t{1} : size_t{0}}, options);
 }
 
-std::vector<TokenId> Tokenizer::encode(std::span<const TextPiece> pieces,
-                                       const EncodeOptions& options) const {
+std::vector<TokenId> Tokenizer::encode(std::span<const TextPiece> pieces, const EncodeOptions& options) const {
   std::string text;
   std::vector<text::Region> parsed;
   for (const TextPiece& piece : pieces) {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "assay/tokenizer.h"
+#include "text/encoders/word_encoder.h"
 #include "text/special_matcher.h"
 #include "text/vocabulary.h"
-#include "text/encoders/word_encoder.h"
 
 namespace assay {
 

@@ -39,8 +39,7 @@ TEST(SentencePiece, MergesByScoreAndFallsBackToBytes) {
   EXPECT_EQ(spelled(*tokenizer, "aé"), "▁a <0xC3> <0xA9>");
   EXPECT_EQ(spelled(*tokenizer, std::string("a\0", 2)), "▁a <0x00>");
   EXPECT_EQ(spelled(*tokenizer, ""), "");
-  EXPECT_EQ(spelled(*tokenizer, "<s>"), "▁ <0x3C> <0x73> <0x3E>")
-      << "a control token's text stays text";
+  EXPECT_EQ(spelled(*tokenizer, "<s>"), "▁ <0x3C> <0x73> <0x3E>") << "a control token's text stays text";
   EXPECT_EQ(tokenizer->encode("ab").front(), *tokenizer->bos());
 }
 
@@ -48,8 +47,7 @@ TEST(SentencePiece, SpaceRules) {
   VocabularyFacts facts = sentence_piece_facts();
   const auto tokenizer = make_tokenizer(facts);
   EXPECT_EQ(spelled(*tokenizer, " ab"), "▁ ▁ab");
-  EXPECT_EQ(spelled(*tokenizer, "<s>ab", true), "<s> ▁ab")
-      << "a text after a special token opens again";
+  EXPECT_EQ(spelled(*tokenizer, "<s>ab", true), "<s> ▁ab") << "a text after a special token opens again";
   EXPECT_EQ(spelled(*tokenizer, "ab<user>ab"), "▁ab <user> ▁ab");
   facts.add_space_prefix = false;
   EXPECT_EQ(spelled(*make_tokenizer(facts), "ab<user>ab"), "ab <user> ab");
@@ -60,8 +58,7 @@ TEST(SentencePiece, SpaceRules) {
 
 TEST(SentencePiece, DecodeIsTheInverse) {
   const auto tokenizer = make_tokenizer(sentence_piece_facts());
-  for (const char* text :
-       {"", "ab", " ab", "  ab", "b", "ab<user>ab", "<user> ab", "é\n", "<s>ab</s>", "ab "}) {
+  for (const char* text : {"", "ab", " ab", "  ab", "b", "ab<user>ab", "<user> ab", "é\n", "<s>ab</s>", "ab "}) {
     EncodeOptions options;
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, options)), text);
     options.parse_special = true;
@@ -69,8 +66,7 @@ TEST(SentencePiece, DecodeIsTheInverse) {
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, options), true), text);
   }
   EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{1, *tokenizer->find("▁ab"), 2}, false), "ab");
-  EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{1, *tokenizer->find("▁ab"), 2}, true),
-            "<s>ab</s>");
+  EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{1, *tokenizer->find("▁ab"), 2}, true), "<s>ab</s>");
   EXPECT_EQ(tokenizer->piece(*tokenizer->find("▁ab")), " ab");
   EXPECT_EQ(tokenizer->piece(*tokenizer->find("<0xC3>")), "\xC3");
 }
@@ -104,24 +100,19 @@ TEST(SpecialTokens, ParsedOnlyWhereAsked) {
   const auto tokenizer = make_tokenizer(byte_level_facts());
   EXPECT_EQ(spelled(*tokenizer, "<|im_end|>", true), "<|im_end|>");
   EXPECT_NE(spelled(*tokenizer, "<|im_end|>", false), "<|im_end|>");
-  EXPECT_EQ(spelled(*tokenizer, "h<user>h", false), "h <user> h")
-      << "user-defined tokens are always found";
+  EXPECT_EQ(spelled(*tokenizer, "h<user>h", false), "h <user> h") << "user-defined tokens are always found";
   EXPECT_EQ(spelled(*tokenizer, "<user><user>!", true), "<user> <user>!") << "the longest wins";
 }
 
 TEST(SpecialTokens, PiecesAreOneText) {
   const auto tokenizer = make_tokenizer(byte_level_facts());
-  const auto encode = [&](std::vector<TextPiece> pieces) {
-    return spelled(*tokenizer, tokenizer->encode(pieces));
-  };
+  const auto encode = [&](std::vector<TextPiece> pieces) { return spelled(*tokenizer, tokenizer->encode(pieces)); };
   EXPECT_EQ(encode({{"he", true}, {"llo", false}}), "hello");
   EXPECT_EQ(encode({{"<|im_", true}, {"end|>", true}}), "<|im_end|>");
-  EXPECT_EQ(encode({{"<|im_end|>", true}, {"hello", false}, {"<|im_end|>", true}}),
-            "<|im_end|> hello <|im_end|>");
+  EXPECT_EQ(encode({{"<|im_end|>", true}, {"hello", false}, {"<|im_end|>", true}}), "<|im_end|> hello <|im_end|>");
   const std::string plain = spelled(*tokenizer, "<|im_end|>");
   EXPECT_EQ(encode({{"<|im_end|>", false}}), plain);
-  EXPECT_EQ(encode({{"<|im_", false}, {"end|>", true}}), plain)
-      << "a token half in a user's text is no token";
+  EXPECT_EQ(encode({{"<|im_", false}, {"end|>", true}}), plain) << "a token half in a user's text is no token";
   EXPECT_EQ(encode({{"<|im_", true}, {"end|>", false}}), plain);
   EXPECT_EQ(encode({{"<us", false}, {"er>", true}}), "<user>");
   EXPECT_EQ(encode({}), "");
@@ -149,8 +140,7 @@ TEST(EndOfGeneration, ByIdAndByText) {
   EXPECT_EQ(end_texts(), "<|im_end|> <|call|> <|return|>") << "gpt-oss: <|end|> ends a part only";
   add_token(facts, "<|fim_pad|>");
   EXPECT_EQ(end_texts(), "<|im_end|> <|call|> <|return|> <|fim_pad|>");
-  EXPECT_EQ(make_tokenizer(facts)->kind(*make_tokenizer(facts)->find("<|fim_pad|>")),
-            TokenKind::control);
+  EXPECT_EQ(make_tokenizer(facts)->kind(*make_tokenizer(facts)->find("<|fim_pad|>")), TokenKind::control);
 }
 
 TEST(BosAndEos, AsTheFileSaysOrTheCaller) {
@@ -186,8 +176,7 @@ TEST(Requests, OutOfRangeIsAnError) {
 
 TEST(Requests, B32TextTooLong) {
   const auto tokenizer = make_tokenizer(byte_level_facts());
-  const std::string_view far_too_long(
-      "x", (size_t{1} << 28) + 1);  // its length is refused before a byte is read
+  const std::string_view far_too_long("x", (size_t{1} << 28) + 1);  // its length is refused before a byte is read
   EXPECT_THROW((void)tokenizer->encode(far_too_long), Error);
 }
 

@@ -21,12 +21,10 @@ constexpr Lead lead_of(uint8_t byte) {
   if (byte < 0xE0) return {2, 0x80, 0xBF, static_cast<uint8_t>(byte & 0x1F)};
   const auto low = static_cast<uint8_t>(byte & 0x0F);
   if (byte < 0xF0) {
-    return {3, static_cast<uint8_t>(byte == 0xE0 ? 0xA0 : 0x80),
-            static_cast<uint8_t>(byte == 0xED ? 0x9F : 0xBF), low};
+    return {3, static_cast<uint8_t>(byte == 0xE0 ? 0xA0 : 0x80), static_cast<uint8_t>(byte == 0xED ? 0x9F : 0xBF), low};
   }
   if (byte < 0xF5) {
-    return {4, static_cast<uint8_t>(byte == 0xF0 ? 0x90 : 0x80),
-            static_cast<uint8_t>(byte == 0xF4 ? 0x8F : 0xBF), low};
+    return {4, static_cast<uint8_t>(byte == 0xF0 ? 0x90 : 0x80), static_cast<uint8_t>(byte == 0xF4 ? 0x8F : 0xBF), low};
   }
   return {};
 }
@@ -46,8 +44,7 @@ inline Char decoded(std::string_view text, size_t at) noexcept {
   for (int i = 1; i < lead.length; ++i) {
     if (at + i >= text.size()) return {CharState::cut_short, kReplacementChar, i};
     const uint8_t next = byte(at + i);
-    const bool allowed =
-        i == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
+    const bool allowed = i == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
     if (!allowed) return {CharState::broken, kReplacementChar, i};
     code = (code << 6) | (next & 0x3F);
   }
@@ -56,8 +53,9 @@ inline Char decoded(std::string_view text, size_t at) noexcept {
 
 constexpr size_t kBlockBytes = 4096;
 
-// Table 3-7 of the standard as a rule for one byte and the three before it, so that the compiler can look at many places at once: a byte
-// follows where, and only where, a lead byte asks for it; the second byte of some leads has a narrower range; some bytes never occur.
+// Table 3-7 of the standard as a rule for one byte and the three before it, so that the compiler can look at many
+// places at once: a byte follows where, and only where, a lead byte asks for it; the second byte of some leads has a
+// narrower range; some bytes never occur.
 inline uint8_t is_broken(const uint8_t* at) noexcept {
   const uint8_t byte = at[0], before = at[-1];
   const uint8_t is_asked_for = (before >= 0xC0) | (at[-2] >= 0xE0) | (at[-3] >= 0xF0);

@@ -24,13 +24,11 @@ TEST(Utf8, EveryCodePointThereAndBack) {
 
 TEST(Utf8, BrokenAndCutShort) {
   const auto at = [](std::string_view text) { return char_at(text, 0); };
-  for (const char* text :
-       {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
+  for (const char* text : {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xF5\x80\x80\x80", "\xFE", "\xFF"}) {
     EXPECT_EQ(at(text).state, CharState::broken);
     EXPECT_EQ(at(text).length, 1);
   }
-  for (const char* text :
-       {"\xE0\x9F\x80", "\xED\xA0\x80", "\xF0\x8F\x80\x80", "\xF4\x90\x80\x80", "\xC3(", "\xE2("}) {
+  for (const char* text : {"\xE0\x9F\x80", "\xED\xA0\x80", "\xF0\x8F\x80\x80", "\xF4\x90\x80\x80", "\xC3(", "\xE2("}) {
     EXPECT_EQ(at(text).state, CharState::broken);
     EXPECT_EQ(at(text).length, 1);
   }
@@ -64,8 +62,8 @@ TEST(Utf8, WholeTextsAreThoseWhoseCharactersAreWhole) {
     }
     return true;
   };
-  constexpr uint8_t kEdges[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED, 0xEE,
-                                0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
+  constexpr uint8_t kEdges[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF,
+                                0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
   constexpr size_t n = std::size(kEdges);
   for (size_t code = 0; code < n * n * n * n; ++code) {  // every four of the bytes at which the table changes
     std::string four;

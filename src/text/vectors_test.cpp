@@ -21,8 +21,7 @@ std::string read_file(const std::filesystem::path& path) {
 std::vector<std::string> split(const std::string& text, const std::string& separator) {
   std::vector<std::string> parts;
   size_t at = 0;
-  for (size_t end; (end = text.find(separator, at)) != std::string::npos;
-       at = end + separator.size()) {
+  for (size_t end; (end = text.find(separator, at)) != std::string::npos; at = end + separator.size()) {
     parts.push_back(text.substr(at, end - at));
   }
   parts.push_back(text.substr(at));
@@ -39,8 +38,7 @@ std::vector<TokenId> parse_ids(const std::string& line) {
 class VocabularyVectors : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(VocabularyVectors, EveryLine) {
-  const std::string path =
-      test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
+  const std::string path = test::shared("vectors/tokenizers/ggml-vocab-" + std::string(GetParam()) + ".gguf");
   ASSAY_REQUIRE_FILE(path);
   const auto tokenizer = Tokenizer::load(path);
   const std::vector<std::string> texts = split(read_file(path + ".inp"), "\n__ggml_vocab_test__\n");
@@ -52,8 +50,7 @@ TEST_P(VocabularyVectors, EveryLine) {
   for (size_t i = 0; i < texts.size(); ++i) {
     ASSERT_LT(i, lines.size());
     if (i + 1 == texts.size() && texts[i].empty()) break;
-    EXPECT_EQ(tokenizer->encode(texts[i], plain), parse_ids(lines[i]))
-        << "text " << i << ": " << texts[i];
+    EXPECT_EQ(tokenizer->encode(texts[i], plain), parse_ids(lines[i])) << "text " << i << ": " << texts[i];
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(texts[i])), texts[i]) << "text " << i;
     ++n_compared;
   }
@@ -62,8 +59,8 @@ TEST_P(VocabularyVectors, EveryLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shared, VocabularyVectors,
-                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2",
-                                           "deepseek-coder", "starcoder"));
+                         ::testing::Values("llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2", "deepseek-coder",
+                                           "starcoder"));
 
 }  // namespace
 }  // namespace assay

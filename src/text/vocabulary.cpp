@@ -1,5 +1,5 @@
-// Loading a vocabulary is one copy of its bytes and one pass that fills a flat hash table, both shared out to threads: no
-// allocation and no view for each token.
+// Loading a vocabulary is one copy of its bytes and one pass that fills a flat hash table, both shared out to threads:
+// no allocation and no view for each token.
 #include "text/vocabulary.h"
 
 #include <fmt/format.h>
@@ -33,12 +33,16 @@ uint64_t whole_word(std::string_view text) noexcept {
   const char* const at = text.data();
   if (size >= 4) return word_at<uint32_t>(at) | word_at<uint32_t>(at + size - 4) << 8 * (size - 4);
   if (size == 0) return 0;
-  return word_at<uint8_t>(at) | word_at<uint8_t>(at + size / 2) << 8 * (size / 2) | word_at<uint8_t>(at + size - 1) << 8 * (size - 1);
+  return word_at<uint8_t>(at) | word_at<uint8_t>(at + size / 2) << 8 * (size / 2) |
+         word_at<uint8_t>(at + size - 1) << 8 * (size - 1);
 }
 
-uint32_t hash_of_words(uint64_t first, uint64_t last, size_t size) noexcept { return hash_of_key(mixed(first ^ size) ^ last); }
+uint32_t hash_of_words(uint64_t first, uint64_t last, size_t size) noexcept {
+  return hash_of_key(mixed(first ^ size) ^ last);
+}
 
-uint32_t hash_of_long(std::string_view text) noexcept {  // more than 16 bytes; the end is read again rather than byte by byte
+uint32_t hash_of_long(
+    std::string_view text) noexcept {  // more than 16 bytes; the end is read again rather than byte by byte
   uint64_t hash = text.size();
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -53,8 +57,8 @@ uint32_t hash_of(std::string_view text) noexcept {
   return hash_of_words(0, whole_word(text), size);
 }
 
-// The same of a text with 8 bytes before it that may be read; of an empty one, which is never looked for, any number. Lengths of texts follow no
-// pattern, so this chooses without a jump.
+// The same of a text with 8 bytes before it that may be read; of an empty one, which is never looked for, any number.
+// Lengths of texts follow no pattern, so this chooses without a jump.
 uint32_t hash_of_packed(std::string_view text) noexcept {
   static_assert(PackedTexts::kLengthBytes >= 8);
   const size_t size = text.size();
@@ -69,28 +73,25 @@ constexpr TokenId kRun = 1024;  // tokens that are looked at together
 
 }  // namespace
 
-Vocabulary::Vocabulary(const PackedTexts& texts, std::vector<TokenKind> kinds,
-                       std::vector<float> scores, base::ThreadPool& pool)
+Vocabulary::Vocabulary(const PackedTexts& texts, std::vector<TokenKind> kinds, std::vector<float> scores,
+                       base::ThreadPool& pool)
     : kinds_(std::move(kinds)), scores_(std::move(scores)) {
   if (texts.empty()) throw Error(Errc::bad_file, "tokenizer.ggml.tokens: the vocabulary is empty");
   if (texts.size() > kVocabSizeMax) {
-    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.tokens: {} tokens, the limit is {}",
-                                            texts.size(), kVocabSizeMax));
+    throw Error(Errc::bad_file,
+                fmt::format("tokenizer.ggml.tokens: {} tokens, the limit is {}", texts.size(), kVocabSizeMax));
   }
   if (kinds_.empty()) kinds_.resize(texts.size(), TokenKind::normal);
   if (kinds_.size() != texts.size()) {
-    throw Error(Errc::bad_file,
-                fmt::format("tokenizer.ggml.token_type has {} entries, the vocabulary {} tokens",
-                            kinds_.size(), texts.size()));
+    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.token_type has {} entries, the vocabulary {} tokens",
+                                            kinds_.size(), texts.size()));
   }
   if (!scores_.empty() && scores_.size() != texts.size()) {
-    throw Error(Errc::bad_file,
-                fmt::format("tokenizer.ggml.scores has {} entries, the vocabulary {} tokens",
-                            scores_.size(), texts.size()));
+    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.scores has {} entries, the vocabulary {} tokens",
+                                            scores_.size(), texts.size()));
   }
   for (size_t id = 0; id < scores_.size(); ++id) {
-    if (std::isnan(scores_[id]))
-      throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.scores: entry {} is NaN", id));
+    if (std::isnan(scores_[id])) throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.scores: entry {} is NaN", id));
   }
   find_texts(texts);
   const int64_t n_runs = (size() + kRun - 1) / kRun;
@@ -110,7 +111,9 @@ void Vocabulary::find_texts(const PackedTexts& texts) {
   const size_t total = texts.bytes().size();
   constexpr size_t kTotalMax = std::numeric_limits<uint32_t>::max() - PackedTexts::kLengthBytes;
   if (total > kTotalMax) {
-    throw Error(Errc::bad_file, fmt::format("the texts of the vocabulary and their lengths are {} bytes, the limit is {}", total, kTotalMax));
+    throw Error(
+        Errc::bad_file,
+        fmt::format("the texts of the vocabulary and their lengths are {} bytes, the limit is {}", total, kTotalMax));
   }
   memory_ = base::AlignedBuffer((texts.size() + 1) * sizeof(uint32_t) + total, "the vocabulary");
   memory_.advise_huge_pages();
@@ -127,8 +130,8 @@ void Vocabulary::find_texts(const PackedTexts& texts) {
   if (token_bytes_max_ <= kTokenBytesMax) return;
   texts.for_each([](size_t id, std::string_view text) {
     if (text.size() > kTokenBytesMax) {
-      throw Error(Errc::bad_file, fmt::format("token {} is {} bytes long, the limit is {}", id,
-                                              text.size(), kTokenBytesMax));
+      throw Error(Errc::bad_file,
+                  fmt::format("token {} is {} bytes long, the limit is {}", id, text.size(), kTokenBytesMax));
     }
   });
 }
@@ -138,10 +141,12 @@ void Vocabulary::copy_texts(const PackedTexts& texts, TokenId first, TokenId las
   std::memcpy(bytes_ + begin, texts.bytes().data() + begin, begin_[last] - PackedTexts::kLengthBytes - begin);
 }
 
-// One look over the bytes of many texts: where all bytes of their lengths are ASCII, no character can begin in one text and end in another.
+// One look over the bytes of many texts: where all bytes of their lengths are ASCII, no character can begin in one text
+// and end in another.
 bool Vocabulary::are_utf8(TokenId first, TokenId last) const noexcept {
   uint32_t lengths = 0;
-  for (TokenId id = first; id < last; ++id) lengths |= begin_[id + 1] - begin_[id] - uint32_t{PackedTexts::kLengthBytes};
+  for (TokenId id = first; id < last; ++id)
+    lengths |= begin_[id + 1] - begin_[id] - uint32_t{PackedTexts::kLengthBytes};
   static_assert(kTokenBytesMax < 0x8000);
   const size_t begin = begin_[first] - PackedTexts::kLengthBytes;
   if ((lengths & 0x80) == 0 && is_utf8({bytes_ + begin, begin_[last] - PackedTexts::kLengthBytes - begin})) return true;
@@ -153,8 +158,7 @@ bool Vocabulary::are_utf8(TokenId first, TokenId last) const noexcept {
 
 void Vocabulary::require_utf8() const {
   for (TokenId id = 0; id < size(); ++id) {
-    if (!is_utf8(text(id)))
-      throw Error(Errc::bad_file, fmt::format("the text of token {} is not UTF-8", id));
+    if (!is_utf8(text(id))) throw Error(Errc::bad_file, fmt::format("the text of token {} is not UTF-8", id));
   }
 }
 
@@ -183,15 +187,16 @@ Vocabulary::PartFilled Vocabulary::fill_part(int part, std::span<const uint32_t>
 void Vocabulary::build_index(std::span<const uint32_t> hashes, base::ThreadPool& pool) {
   ids_ = SplitTable(kinds_.size());
   std::array<PartFilled, SplitTable::kParts> filled;
-  pool.run(ids_.n_parts(), [&](int64_t part, int) { filled[static_cast<size_t>(part)] = fill_part(static_cast<int>(part), hashes); });
+  pool.run(ids_.n_parts(),
+           [&](int64_t part, int) { filled[static_cast<size_t>(part)] = fill_part(static_cast<int>(part), hashes); });
   const PartFilled* twins = nullptr;
   for (const PartFilled& part : filled) {
     if (part.id >= 0 && (twins == nullptr || part.id < twins->id)) twins = &part;
   }
-  if (twins != nullptr) throw Error(Errc::bad_file, fmt::format("tokens {} and {} have the same text", twins->twin, twins->id));
+  if (twins != nullptr)
+    throw Error(Errc::bad_file, fmt::format("tokens {} and {} have the same text", twins->twin, twins->id));
   if (std::any_of(filled.begin(), filled.end(), [](const PartFilled& part) { return part.collides; })) {
-    throw Error(Errc::bad_file,
-                "the texts of the vocabulary are made to collide in a hash table");
+    throw Error(Errc::bad_file, "the texts of the vocabulary are made to collide in a hash table");
   }
 }
 
@@ -204,8 +209,7 @@ TokenId Vocabulary::find_id(std::string_view wanted) const noexcept {
   return find_hashed(wanted, hash_of(wanted));
 }
 
-void Vocabulary::find_ids(std::span<const std::string_view> texts,
-                          std::span<TokenId> ids) const noexcept {
+void Vocabulary::find_ids(std::span<const std::string_view> texts, std::span<TokenId> ids) const noexcept {
   std::array<uint32_t, kLookUps> hashes;
   for (size_t first = 0; first < texts.size(); first += kLookUps) {
     const size_t n = std::min<size_t>(kLookUps, texts.size() - first);

@@ -26,13 +26,11 @@ class Vocabulary {
   // Copies the texts. kinds, scores: empty (all normal, all 0) or one for each token. Throws
   // Error(bad_file) for an empty list, a text that is too long, no UTF-8, or there twice. Empty
   // texts are kept; nothing finds them. pool: at work here alone.
-  Vocabulary(const PackedTexts& texts, std::vector<TokenKind> kinds, std::vector<float> scores,
-             base::ThreadPool& pool);
+  Vocabulary(const PackedTexts& texts, std::vector<TokenKind> kinds, std::vector<float> scores, base::ThreadPool& pool);
 
   int32_t size() const noexcept { return static_cast<int32_t>(kinds_.size()); }
   bool has(TokenId id) const noexcept { return id >= 0 && id < size(); }
-  std::string_view text(
-      TokenId id) const noexcept {  // valid as long as the vocabulary lives, even if it is moved
+  std::string_view text(TokenId id) const noexcept {  // valid as long as the vocabulary lives, even if it is moved
     return {bytes_ + begin_[id], begin_[id + 1] - begin_[id] - PackedTexts::kLengthBytes};
   }
   TokenKind kind(TokenId id) const noexcept { return kinds_[id]; }

@@ -106,12 +106,9 @@ class CallReader {
   // Takes something off `held_`; false: more is needed.
   bool step(Pieces& out) {
     switch (place_) {
-      case Place::text:
-        return find_opening(out);
-      case Place::call:
-        return call_step(out);
-      case Place::between:
-        return end_or_next(out);
+      case Place::text: return find_opening(out);
+      case Place::call: return call_step(out);
+      case Place::between: return end_or_next(out);
       case Place::after:
         held_.erase(0, std::min(held_.find_first_not_of(kBlanks), held_.size()));
         if (held_.empty()) return false;
@@ -465,18 +462,10 @@ ReadAnswer read_answer(AnswerReader::Options options, std::string_view text) {
   ReadAnswer answer;
   for (const AnswerPiece& p : pieces) {
     switch (p.kind) {
-      case AnswerPiece::Kind::reasoning:
-        answer.reasoning += p.text;
-        break;
-      case AnswerPiece::Kind::text:
-        answer.text += p.text;
-        break;
-      case AnswerPiece::Kind::call:
-        answer.calls.push_back({p.id, p.text, ""});
-        break;
-      case AnswerPiece::Kind::arguments:
-        answer.calls.at(p.i_call).arguments += p.text;
-        break;
+      case AnswerPiece::Kind::reasoning: answer.reasoning += p.text; break;
+      case AnswerPiece::Kind::text: answer.text += p.text; break;
+      case AnswerPiece::Kind::call: answer.calls.push_back({p.id, p.text, ""}); break;
+      case AnswerPiece::Kind::arguments: answer.calls.at(p.i_call).arguments += p.text; break;
     }
   }
   return answer;

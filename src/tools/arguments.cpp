@@ -224,16 +224,11 @@ std::optional<bool> ArgumentsReader::step(std::string& held, std::string& out) {
       }
       return fits;
     case Place::first:
-    case Place::next:
-      return next_or_end(held, out);
-    case Place::name:
-      return take_name(held, out);
-    case Place::value:
-      return begin_value(held, out);
-    case Place::text:
-      return take_text(held, out);
-    case Place::other:
-      return take_other(held, out);
+    case Place::next: return next_or_end(held, out);
+    case Place::name: return take_name(held, out);
+    case Place::value: return begin_value(held, out);
+    case Place::text: return take_text(held, out);
+    case Place::other: return take_other(held, out);
     case Place::behind:
       fits = take_mark(held, m_->behind);
       if (fits && *fits) place_ = Place::next;

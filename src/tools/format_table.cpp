@@ -143,22 +143,14 @@ std::string write_calls(const Format& f, std::span<const ToolCall> calls) {
     if (i > 0) text += f.between;
     for (const Part& part : f.call) {
       switch (part.kind) {
-        case Kind::literal:
-          text += part.text;
-          break;
-        case Kind::name:
-          text += calls[i].name;
-          break;
+        case Kind::literal: text += part.text; break;
+        case Kind::name: text += calls[i].name; break;
         case Kind::arguments:
           text += f.form == Format::Form::named ? write_arguments(f.arguments, calls[i].arguments)
                                                 : json_dumps_of(calls[i].arguments);
           break;
-        case Kind::id:
-          text += calls[i].id;
-          break;
-        case Kind::index:
-          text += std::to_string(i);
-          break;
+        case Kind::id: text += calls[i].id; break;
+        case Kind::index: text += std::to_string(i); break;
       }
     }
   }

@@ -36,10 +36,8 @@ json::value schema_of(const std::string& text, const std::string& what) {
 class NetworkWriter {
  public:
   NetworkWriter(const Format& format, const CallRules& rules)
-      : f_(format),
-        rules_(rules),
-        texts_(net_, {"", true, format.arguments.close, ", ", ": ", true,
-                      format.arguments.middle == format.arguments.text_middle}),
+      : f_(format), rules_(rules), texts_(net_, {"", true, format.arguments.close, ", ", ": ", true,
+                                                 format.arguments.middle == format.arguments.text_middle}),
         notation_(net_, {bytes(format.arguments.quote), true, format.arguments.quote, ",", ":", true, true}) {}
 
   constraint::Network run() {
@@ -148,18 +146,10 @@ class NetworkWriter {
       StateId at = from;
       for (const Part& part : f_.call) {
         switch (part.kind) {
-          case Part::Kind::literal:
-            at = marked(at, part.text);
-            break;
-          case Part::Kind::name:
-            at = net_.literal(at, rules_.tools[i].name);
-            break;
-          case Part::Kind::arguments:
-            at = net_.call(at, arguments_[i]);
-            break;
-          case Part::Kind::index:
-            at = characters(at, digits, 1, 3);
-            break;
+          case Part::Kind::literal: at = marked(at, part.text); break;
+          case Part::Kind::name: at = net_.literal(at, rules_.tools[i].name); break;
+          case Part::Kind::arguments: at = net_.call(at, arguments_[i]); break;
+          case Part::Kind::index: at = characters(at, digits, 1, 3); break;
           case Part::Kind::id:
             at = f_.ids_of_nine ? characters(at, letters, 9, 9) : characters(at, letters, 1, 40);
             break;

@@ -18,8 +18,8 @@
 namespace assay::trace {
 namespace {
 
-using ::testing::HasSubstr;
 using test::put_number;
+using ::testing::HasSubstr;
 
 struct Layout {  // where the parts of good_dump() begin
   size_t batch = 0, tensor = 0, second_batch = 0, trailer = 0;
@@ -90,7 +90,8 @@ TEST(BadDump, CutAnywhere) {
   Layout layout;
   const std::string bytes = good_dump(&layout);
   EXPECT_THAT(refusal(bytes.substr(0, layout.trailer)), HasSubstr("after 4 records its trailer is missing"));
-  EXPECT_THAT(refusal(bytes.substr(0, layout.tensor + 50)), HasSubstr("record 1 needs 50 bytes for a tensor, 38 are left"));
+  EXPECT_THAT(refusal(bytes.substr(0, layout.tensor + 50)),
+              HasSubstr("record 1 needs 50 bytes for a tensor, 38 are left"));
   EXPECT_THAT(refusal(bytes.substr(0, 30)), HasSubstr("the header needs"));
 }
 
@@ -125,10 +126,13 @@ TEST(BadDump, HashesThatDifferAreNamed) {
 }
 
 TEST(BadDump, OtherFilesAndVersions) {
-  EXPECT_THAT(refusal("GGUF\3aaaaaaaaaaaaaaaaaaaaaaa"), HasSubstr("needs to begin with 'ASSAYDMP', found 'GGUF\\x03aaa'"));
+  EXPECT_THAT(refusal("GGUF\3aaaaaaaaaaaaaaaaaaaaaaa"),
+              HasSubstr("needs to begin with 'ASSAYDMP', found 'GGUF\\x03aaa'"));
   EXPECT_THAT(refusal(""), HasSubstr("is no dump: needs at least 16 bytes, found 0"));
-  EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 8, uint32_t{2}); }), HasSubstr("version: needs 1, found 2"));
-  EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 8, uint32_t{1 << 24}); }), HasSubstr("found 16777216"));
+  EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 8, uint32_t{2}); }),
+              HasSubstr("version: needs 1, found 2"));
+  EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 8, uint32_t{1 << 24}); }),
+              HasSubstr("found 16777216"));
 }
 
 TEST(BadDump, AbsurdLengthsAllocateNothing) {
@@ -139,7 +143,8 @@ TEST(BadDump, AbsurdLengthsAllocateNothing) {
   };
   EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 12, UINT32_MAX); }),
               HasSubstr("the header's length: needs at most 1048576, found 4294967295"));
-  EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 12, uint32_t{1} << 20); }), HasSubstr("the dump is cut"));
+  EXPECT_THAT(refusal_after([](std::string& b, const Layout&) { put_number(b, 12, uint32_t{1} << 20); }),
+              HasSubstr("the dump is cut"));
   EXPECT_THAT(after_number(&Layout::batch, 4, UINT64_MAX), HasSubstr("needs 18446744073709551615 bytes for a batch"));
   EXPECT_THAT(after_number(&Layout::batch, 4, uint64_t{3}), HasSubstr("a batch needs 4 bytes at least, found 3"));
   EXPECT_THAT(after_number(&Layout::batch, 12, uint32_t{0}), HasSubstr("needs 1 to 1048576 tokens, found 0"));
@@ -147,16 +152,21 @@ TEST(BadDump, AbsurdLengthsAllocateNothing) {
   EXPECT_THAT(after_number(&Layout::batch, 12, uint32_t{3}), HasSubstr("a batch of 3 tokens needs 43 bytes, found 30"));
   EXPECT_THAT(after_number(&Layout::tensor, 4, UINT64_MAX), HasSubstr("for a tensor"));
   EXPECT_THAT(after_number(&Layout::tensor, 4, uint64_t{23}), HasSubstr("a tensor needs 24 bytes at least, found 23"));
-  EXPECT_THAT(after_number(&Layout::tensor, 12, uint32_t{2}), HasSubstr("needs element type 0 (f32) or 1 (f64), found 2"));
+  EXPECT_THAT(after_number(&Layout::tensor, 12, uint32_t{2}),
+              HasSubstr("needs element type 0 (f32) or 1 (f64), found 2"));
   EXPECT_THAT(after_number(&Layout::tensor, 16, uint32_t{0}), HasSubstr("needs a name of 1 to 255 bytes, found 0"));
-  EXPECT_THAT(after_number(&Layout::tensor, 16, UINT32_MAX), HasSubstr("needs a name of 1 to 255 bytes, found 4294967295"));
-  EXPECT_THAT(after_number(&Layout::tensor, 20, uint64_t{3}), HasSubstr("needs 2 rows (the batch's tokens) or 1 (its outputs), found 3"));
+  EXPECT_THAT(after_number(&Layout::tensor, 16, UINT32_MAX),
+              HasSubstr("needs a name of 1 to 255 bytes, found 4294967295"));
+  EXPECT_THAT(after_number(&Layout::tensor, 20, uint64_t{3}),
+              HasSubstr("needs 2 rows (the batch's tokens) or 1 (its outputs), found 3"));
   EXPECT_THAT(after_number(&Layout::tensor, 20, UINT64_MAX), HasSubstr("found 18446744073709551615"));
   EXPECT_THAT(after_number(&Layout::tensor, 28, uint64_t{0}), HasSubstr("needs a width from 1"));
   EXPECT_THAT(after_number(&Layout::tensor, 28, UINT64_MAX), HasSubstr("needs a width from 1"));
-  EXPECT_THAT(after_number(&Layout::tensor, 28, uint64_t{1} << 28), HasSubstr("268435456 values at most, found 2 rows of 268435456"));
+  EXPECT_THAT(after_number(&Layout::tensor, 28, uint64_t{1} << 28),
+              HasSubstr("268435456 values at most, found 2 rows of 268435456"));
   EXPECT_THAT(after_number(&Layout::tensor, 28, uint64_t{1} << 27), HasSubstr("need 1073741858 bytes, found 50"));
-  EXPECT_THAT(after_number(&Layout::tensor, 0, uint32_t{3}), HasSubstr("needs kind 1 (batch), 2 (tensor) or 0 (trailer), found 3"));
+  EXPECT_THAT(after_number(&Layout::tensor, 0, uint32_t{3}),
+              HasSubstr("needs kind 1 (batch), 2 (tensor) or 0 (trailer), found 3"));
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10);
 }
@@ -165,15 +175,20 @@ TEST(BadDump, ValuesOutOfTheirRange) {
   const auto after_number = [](size_t Layout::*part, size_t offset, auto value) {
     return refusal_after([=](std::string& b, const Layout& layout) { put_number(b, layout.*part + offset, value); });
   };
-  EXPECT_THAT(after_number(&Layout::batch, 16, int32_t{10}), HasSubstr("record 0: token 0: needs an id from 0 to 9, found 10"));
+  EXPECT_THAT(after_number(&Layout::batch, 16, int32_t{10}),
+              HasSubstr("record 0: token 0: needs an id from 0 to 9, found 10"));
   EXPECT_THAT(after_number(&Layout::batch, 16, int32_t{-1}), HasSubstr("found -1"));
-  EXPECT_THAT(after_number(&Layout::batch, 24, int32_t{1}), HasSubstr("token 0: needs position 0 of sequence 0, found 1"));
-  EXPECT_THAT(after_number(&Layout::batch, 28, int32_t{-1}), HasSubstr("token 1: needs position 1 of sequence 0, found -1"));
+  EXPECT_THAT(after_number(&Layout::batch, 24, int32_t{1}),
+              HasSubstr("token 0: needs position 0 of sequence 0, found 1"));
+  EXPECT_THAT(after_number(&Layout::batch, 28, int32_t{-1}),
+              HasSubstr("token 1: needs position 1 of sequence 0, found -1"));
   EXPECT_THAT(after_number(&Layout::batch, 32, int32_t{-1}), HasSubstr("needs a sequence from 0 to 65535, found -1"));
   EXPECT_THAT(after_number(&Layout::batch, 32, int32_t{65536}), HasSubstr("found 65536"));
   EXPECT_THAT(after_number(&Layout::batch, 40, uint8_t{2}), HasSubstr("its output flag needs 0 or 1, found 2"));
-  EXPECT_THAT(after_number(&Layout::second_batch, 20, int32_t{0}), HasSubstr("token 0: needs position 2 of sequence 0, found 0"));
-  EXPECT_THAT(after_number(&Layout::tensor, 36, uint8_t{0xFF}), HasSubstr("record 1: its name '\\xffoken_embd' is no UTF-8"));
+  EXPECT_THAT(after_number(&Layout::second_batch, 20, int32_t{0}),
+              HasSubstr("token 0: needs position 2 of sequence 0, found 0"));
+  EXPECT_THAT(after_number(&Layout::tensor, 36, uint8_t{0xFF}),
+              HasSubstr("record 1: its name '\\xffoken_embd' is no UTF-8"));
   EXPECT_THAT(refusal_after([](std::string& b, const Layout& l) { b.erase(l.batch, l.tensor - l.batch); }),
               HasSubstr("record 0: a tensor before the first batch"));
 }
@@ -187,7 +202,8 @@ std::string refusal_of_header(const std::string& json) {
 }
 
 TEST(BadDump, Headers) {
-  const std::string declared = R"("declared":{"unit_roundoff_log2":-24,"activation_bits":0,"cache_k":"f32","cache_v":"f32"})";
+  const std::string declared =
+      R"("declared":{"unit_roundoff_log2":-24,"activation_bits":0,"cache_k":"f32","cache_v":"f32"})";
   const std::string shape = R"("engine":"e","architecture":"llama","n_layers":1,"d_model":2,"vocab_size":10)";
   EXPECT_EQ(refusal_of_header("{" + shape + "," + declared + R"(,"unknown":[1,{"a":null}]})"), "taken");
   EXPECT_THAT(refusal_of_header(""), HasSubstr("header: needs JSON in UTF-8: incomplete"));
@@ -199,17 +215,24 @@ TEST(BadDump, Headers) {
   EXPECT_THAT(refusal_of_header("{}"), HasSubstr("header: needs the key \"engine\""));
   EXPECT_THAT(refusal_of_header(R"({"engine":1})"), HasSubstr("header: engine: needs a text, found 1"));
   EXPECT_THAT(refusal_of_header("{" + shape + "}"), HasSubstr("header: needs the key \"declared\""));
-  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":3})"), HasSubstr("header: declared: needs an object, found 3"));
+  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":3})"),
+              HasSubstr("header: declared: needs an object, found 3"));
   EXPECT_THAT(refusal_of_header(R"({"engine":"e","architecture":"llama","n_layers":1e999})"), HasSubstr("header: "));
-  EXPECT_THAT(refusal_of_header(R"({"engine":"e","architecture":"llama","n_layers":0})"), HasSubstr("n_layers: needs an integer from 1 to 65536, found 0"));
+  EXPECT_THAT(refusal_of_header(R"({"engine":"e","architecture":"llama","n_layers":0})"),
+              HasSubstr("n_layers: needs an integer from 1 to 65536, found 0"));
   EXPECT_THAT(refusal_of_header(R"({"engine":"e","architecture":"llama","n_layers":"2"})"), HasSubstr("found \"2\""));
-  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":0}})"), HasSubstr("needs an integer from -64 to -1, found 0"));
-  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":4}})"), HasSubstr("activation_bits: needs 0, 8 or 15, found 4"));
-  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":8,"activation_block":7}})"),
+  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":0}})"),
+              HasSubstr("needs an integer from -64 to -1, found 0"));
+  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":4}})"),
+              HasSubstr("activation_bits: needs 0, 8 or 15, found 4"));
+  EXPECT_THAT(refusal_of_header("{" + shape +
+                                R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":8,"activation_block":7}})"),
               HasSubstr("activation_block: needs 0, 32 or 256, found 7"));
-  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":8,"cache_k":"q4"}})"),
-              HasSubstr("cache_k: needs \"f32\", \"f16\" or \"q8_0\", found \"q4\""));
-  EXPECT_THAT(refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":8,"activations_f16":1}})"),
+  EXPECT_THAT(
+      refusal_of_header("{" + shape + R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":8,"cache_k":"q4"}})"),
+      HasSubstr("cache_k: needs \"f32\", \"f16\" or \"q8_0\", found \"q4\""));
+  EXPECT_THAT(refusal_of_header("{" + shape +
+                                R"(,"declared":{"unit_roundoff_log2":-24,"activation_bits":8,"activations_f16":1}})"),
               HasSubstr("activations_f16: needs true or false, found 1"));
 }
 

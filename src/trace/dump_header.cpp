@@ -48,7 +48,9 @@ class Members {
     if (!value->is_string()) refuse(key, "a text", *value);
     return std::string(value->get_string());
   }
-  int64_t count(std::string_view key, int64_t smallest, int64_t largest) const { return to_count(key, required(key), smallest, largest); }
+  int64_t count(std::string_view key, int64_t smallest, int64_t largest) const {
+    return to_count(key, required(key), smallest, largest);
+  }
   int64_t count_or(std::string_view key, int64_t otherwise, int64_t smallest, int64_t largest) const {
     const json::value* value = object_.if_contains(key);
     return value == nullptr ? otherwise : to_count(key, *value, smallest, largest);

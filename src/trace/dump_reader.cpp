@@ -30,26 +30,32 @@ std::unique_ptr<std::istream> open_file(const std::string& path, uint64_t& size)
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (error) throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path, error.message()));
   // Before it is opened: a pipe without a writer would wait for ever.
-  if (!std::filesystem::is_regular_file(status)) throw Error(Errc::io, fmt::format("{}: is no regular file, which a dump needs to be", path));
+  if (!std::filesystem::is_regular_file(status))
+    throw Error(Errc::io, fmt::format("{}: is no regular file, which a dump needs to be", path));
   size = std::filesystem::file_size(path, error);
   if (error) throw Error(Errc::io, fmt::format("{}: cannot be examined: {}", path, error.message()));
   errno = 0;
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  if (!*file) throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path, std::generic_category().message(errno)));
+  if (!*file)
+    throw Error(Errc::io, fmt::format("{}: cannot be opened: {}", path, std::generic_category().message(errno)));
   return file;
 }
 
 }  // namespace
 
 struct DumpReader::State {
-  State(std::unique_ptr<std::istream> input, uint64_t size, std::string file) : in(std::move(input)), n_left(size), path(std::move(file)) {
+  State(std::unique_ptr<std::istream> input, uint64_t size, std::string file)
+      : in(std::move(input)), n_left(size), path(std::move(file)) {
     read_header();
   }
 
-  [[noreturn]] void refuse(const std::string& message) const { throw Error(Errc::bad_file, fmt::format("{}: {}", path, message)); }
+  [[noreturn]] void refuse(const std::string& message) const {
+    throw Error(Errc::bad_file, fmt::format("{}: {}", path, message));
+  }
   std::string record_name() const { return in_header ? "the header" : fmt::format("record {}", n_records); }
   void need(uint64_t n, const char* what) const {
-    if (n > n_left) refuse(fmt::format("the dump is cut: {} needs {} bytes for {}, {} are left", record_name(), n, what, n_left));
+    if (n > n_left)
+      refuse(fmt::format("the dump is cut: {} needs {} bytes for {}, {} are left", record_name(), n, what, n_left));
   }
 
   // Bytes that no hash covers: the hashes themselves.
@@ -57,8 +63,9 @@ struct DumpReader::State {
     errno = 0;
     in->read(static_cast<char*>(data), static_cast<std::streamsize>(n));
     if (static_cast<size_t>(in->gcount()) != n) {
-      throw Error(Errc::io, fmt::format("{}: cannot be read{}", path, errno != 0 ? ": " + std::generic_category().message(errno)
-                                                                                  : ": the file became shorter"));
+      throw Error(Errc::io, fmt::format("{}: cannot be read{}", path,
+                                        errno != 0 ? ": " + std::generic_category().message(errno)
+                                                   : ": the file became shorter"));
     }
     n_left -= n;
   }
@@ -86,7 +93,8 @@ struct DumpReader::State {
     raw(&stored, sizeof stored);
     hash.add_whole(&stored, sizeof stored);
     if (stored != computed) {
-      refuse(fmt::format("{} is damaged: its XXH3-64 is {:016x}, the file says {:016x}", record_name(), computed, stored));
+      refuse(
+          fmt::format("{} is damaged: its XXH3-64 is {:016x}, the file says {:016x}", record_name(), computed, stored));
     }
   }
 
@@ -117,11 +125,13 @@ void DumpReader::State::read_header() {
   if (n_left < magic.size()) refuse(fmt::format("is no dump: needs at least 16 bytes, found {}", n_left));
   take(magic.data(), magic.size(), "its magic");
   const std::string_view found(magic.data(), magic.size());
-  if (found != "ASSAYDMP") refuse(fmt::format("is no dump: needs to begin with 'ASSAYDMP', found {}", base::shown(found)));
+  if (found != "ASSAYDMP")
+    refuse(fmt::format("is no dump: needs to begin with 'ASSAYDMP', found {}", base::shown(found)));
   const auto version = number<uint32_t>("its version");
   if (version != kDumpVersion) refuse(fmt::format("the dump's version: needs {}, found {}", kDumpVersion, version));
   const auto length = number<uint32_t>("its length");
-  if (length > kDumpHeaderBytesMax) refuse(fmt::format("the header's length: needs at most {}, found {}", kDumpHeaderBytesMax, length));
+  if (length > kDumpHeaderBytesMax)
+    refuse(fmt::format("the header's length: needs at most {}, found {}", kDumpHeaderBytesMax, length));
   need(length, "its JSON");
   std::string text(length, '\0');
   take(text.data(), text.size(), "its JSON");
@@ -143,7 +153,8 @@ DumpReader::Kind DumpReader::State::next() {
     read_trailer();
     return Kind::end;
   }
-  if (kind > 2) refuse(fmt::format("{}: needs kind 1 (batch), 2 (tensor) or 0 (trailer), found {}", record_name(), kind));
+  if (kind > 2)
+    refuse(fmt::format("{}: needs kind 1 (batch), 2 (tensor) or 0 (trailer), found {}", record_name(), kind));
   const auto length = number<uint64_t>("its length");
   need(length, kind == 1 ? "a batch" : "a tensor");
   kind == 1 ? read_batch(length) : read_tensor(length);
@@ -154,11 +165,14 @@ DumpReader::Kind DumpReader::State::next() {
 }
 
 void DumpReader::State::read_batch(uint64_t length) {
-  if (length < sizeof(uint32_t)) refuse(fmt::format("{}: a batch needs 4 bytes at least, found {}", record_name(), length));
+  if (length < sizeof(uint32_t))
+    refuse(fmt::format("{}: a batch needs 4 bytes at least, found {}", record_name(), length));
   const auto n = number<uint32_t>("its number of tokens");
-  if (n == 0 || n > kDumpTokensMax) refuse(fmt::format("{}: a batch needs 1 to {} tokens, found {}", record_name(), kDumpTokensMax, n));
+  if (n == 0 || n > kDumpTokensMax)
+    refuse(fmt::format("{}: a batch needs 1 to {} tokens, found {}", record_name(), kDumpTokensMax, n));
   if (length != sizeof n + n * kTokenBytes) {
-    refuse(fmt::format("{}: a batch of {} tokens needs {} bytes, found {}", record_name(), n, sizeof n + n * kTokenBytes, length));
+    refuse(fmt::format("{}: a batch of {} tokens needs {} bytes, found {}", record_name(), n,
+                       sizeof n + n * kTokenBytes, length));
   }
   array(batch.tokens, n, "its tokens");
   array(batch.positions, n, "its positions");
@@ -171,41 +185,51 @@ void DumpReader::State::check_batch() {
   n_outputs = 0;
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
     if (batch.tokens[i] < 0 || batch.tokens[i] >= header.vocab_size) {
-      refuse(fmt::format("{}: token {}: needs an id from 0 to {}, found {}", record_name(), i, header.vocab_size - 1, batch.tokens[i]));
+      refuse(fmt::format("{}: token {}: needs an id from 0 to {}, found {}", record_name(), i, header.vocab_size - 1,
+                         batch.tokens[i]));
     }
     if (batch.sequences[i] < 0 || batch.sequences[i] >= kDumpSequencesMax) {
-      refuse(fmt::format("{}: token {}: needs a sequence from 0 to {}, found {}", record_name(), i, kDumpSequencesMax - 1, batch.sequences[i]));
+      refuse(fmt::format("{}: token {}: needs a sequence from 0 to {}, found {}", record_name(), i,
+                         kDumpSequencesMax - 1, batch.sequences[i]));
     }
     int32_t& expected = next_position[batch.sequences[i]];
     if (batch.positions[i] != expected || expected == INT32_MAX) {
-      refuse(fmt::format("{}: token {}: needs position {} of sequence {}, found {}", record_name(), i, expected, batch.sequences[i],
-                         batch.positions[i]));
+      refuse(fmt::format("{}: token {}: needs position {} of sequence {}, found {}", record_name(), i, expected,
+                         batch.sequences[i], batch.positions[i]));
     }
     ++expected;
-    if (batch.outputs[i] > 1) refuse(fmt::format("{}: token {}: its output flag needs 0 or 1, found {}", record_name(), i, batch.outputs[i]));
+    if (batch.outputs[i] > 1)
+      refuse(fmt::format("{}: token {}: its output flag needs 0 or 1, found {}", record_name(), i, batch.outputs[i]));
     n_outputs += batch.outputs[i];
   }
 }
 
-void DumpReader::State::check_shape(uint64_t length, uint32_t element_type, uint32_t name_length, uint64_t n_rows, uint64_t width) const {
+void DumpReader::State::check_shape(uint64_t length, uint32_t element_type, uint32_t name_length, uint64_t n_rows,
+                                    uint64_t width) const {
   if (batch.tokens.empty()) refuse(fmt::format("{}: a tensor before the first batch", record_name()));
-  if (element_type > 1) refuse(fmt::format("{}: needs element type 0 (f32) or 1 (f64), found {}", record_name(), element_type));
+  if (element_type > 1)
+    refuse(fmt::format("{}: needs element type 0 (f32) or 1 (f64), found {}", record_name(), element_type));
   if (name_length == 0 || name_length > kDumpNameBytesMax) {
     refuse(fmt::format("{}: needs a name of 1 to {} bytes, found {}", record_name(), kDumpNameBytesMax, name_length));
   }
   if (n_rows != batch.tokens.size() && n_rows != n_outputs) {
-    refuse(fmt::format("{}: needs {} rows (the batch's tokens) or {} (its outputs), found {}", record_name(), batch.tokens.size(), n_outputs,
-                       n_rows));
+    refuse(fmt::format("{}: needs {} rows (the batch's tokens) or {} (its outputs), found {}", record_name(),
+                       batch.tokens.size(), n_outputs, n_rows));
   }
   if (width == 0 || width > kDumpValuesMax || n_rows * width > kDumpValuesMax) {  // rows are few: checked above
-    refuse(fmt::format("{}: needs a width from 1 and {} values at most, found {} rows of {}", record_name(), kDumpValuesMax, n_rows, width));
+    refuse(fmt::format("{}: needs a width from 1 and {} values at most, found {} rows of {}", record_name(),
+                       kDumpValuesMax, n_rows, width));
   }
-  const uint64_t needed = kTensorFixedBytes + name_length + n_rows * width * (element_type == 1 ? sizeof(double) : sizeof(float));
-  if (length != needed) refuse(fmt::format("{}: its name and {} x {} values need {} bytes, found {}", record_name(), n_rows, width, needed, length));
+  const uint64_t needed =
+      kTensorFixedBytes + name_length + n_rows * width * (element_type == 1 ? sizeof(double) : sizeof(float));
+  if (length != needed)
+    refuse(fmt::format("{}: its name and {} x {} values need {} bytes, found {}", record_name(), n_rows, width, needed,
+                       length));
 }
 
 void DumpReader::State::read_tensor(uint64_t length) {
-  if (length < kTensorFixedBytes) refuse(fmt::format("{}: a tensor needs {} bytes at least, found {}", record_name(), kTensorFixedBytes, length));
+  if (length < kTensorFixedBytes)
+    refuse(fmt::format("{}: a tensor needs {} bytes at least, found {}", record_name(), kTensorFixedBytes, length));
   const auto element_type = number<uint32_t>("its element type");
   const auto name_length = number<uint32_t>("its name's length");
   const auto n_rows = number<uint64_t>("its rows");
@@ -213,7 +237,8 @@ void DumpReader::State::read_tensor(uint64_t length) {
   check_shape(length, element_type, name_length, n_rows, width);
   tensor.op.resize(name_length);
   take(tensor.op.data(), name_length, "its name");
-  if (!text::is_utf8(tensor.op)) refuse(fmt::format("{}: its name {} is no UTF-8", record_name(), base::shown(tensor.op)));
+  if (!text::is_utf8(tensor.op))
+    refuse(fmt::format("{}: its name {} is no UTF-8", record_name(), base::shown(tensor.op)));
   tensor.n_rows = static_cast<int64_t>(n_rows);
   tensor.width = static_cast<int64_t>(width);
   tensor.is_f64 = element_type == 1;
@@ -224,7 +249,8 @@ void DumpReader::State::read_values(uint64_t n) {
   try {
     tensor.values.resize(n);
   } catch (const std::bad_alloc&) {
-    throw Error(Errc::out_of_memory, fmt::format("{}: {} ({}) needs {} bytes of memory", path, record_name(), base::shown(tensor.op), n * sizeof(double)));
+    throw Error(Errc::out_of_memory, fmt::format("{}: {} ({}) needs {} bytes of memory", path, record_name(),
+                                                 base::shown(tensor.op), n * sizeof(double)));
   }
   if (tensor.is_f64) return take(tensor.values.data(), n * sizeof(double), "its values");
   std::array<float, 4096> narrow{};
@@ -243,10 +269,11 @@ void DumpReader::State::read_trailer() {
   raw(&stored.low, sizeof stored.low);
   raw(&stored.high, sizeof stored.high);
   if (stored != computed) {
-    refuse(fmt::format("the dump is damaged: its XXH3-128 is {:016x}{:016x}, the trailer says {:016x}{:016x}", computed.high, computed.low,
-                       stored.high, stored.low));
+    refuse(fmt::format("the dump is damaged: its XXH3-128 is {:016x}{:016x}, the trailer says {:016x}{:016x}",
+                       computed.high, computed.low, stored.high, stored.low));
   }
-  if (declared != n_records) refuse(fmt::format("the trailer: needs {} records, as were found, but says {}", n_records, declared));
+  if (declared != n_records)
+    refuse(fmt::format("the trailer: needs {} records, as were found, but says {}", n_records, declared));
   if (n_left != 0) refuse(fmt::format("the dump: needs to end after its trailer, found {} more bytes", n_left));
   at_end = true;
 }

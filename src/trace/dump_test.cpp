@@ -1,5 +1,5 @@
-// Dumps: what is written is read, and the bytes are those of docs/dump-format.md. dump_bad_test.cpp has the broken ones.
-#include "support/content.h"
+// Dumps: what is written is read, and the bytes are those of docs/dump-format.md. dump_bad_test.cpp has the broken
+// ones.
 #include "trace/dump.h"
 
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "assay/error.h"
+#include "support/content.h"
 #include "support/dump_bytes.h"
 #include "support/temp_folder.h"
 
@@ -38,7 +39,8 @@ DumpHeader some_header() {
   declared.activation_block = 256;
   declared.cache_k = ops::CacheType::q8_0;
   declared.cache_v = ops::CacheType::f32;
-  declared.own_sums = declared.activation_scale_f16 = declared.activations_f16 = declared.as_llama_cpp = declared.gelu_table_f16 = declared.rope_angle_f32 = true;
+  declared.own_sums = declared.activation_scale_f16 = declared.activations_f16 = declared.as_llama_cpp =
+      declared.gelu_table_f16 = declared.rope_angle_f32 = true;
   return header;
 }
 
@@ -46,7 +48,8 @@ TEST(Dump, ReadsWhatItWrote) {
   const test::TempFolder folder;
   const std::string path = folder / "a.dump";
   const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-  const std::vector<int32_t> tokens = {1, 9}, positions = {0, 1}, sequences = {7, 7}, next_position = {2}, next_sequence = {7};
+  const std::vector<int32_t> tokens = {1, 9}, positions = {0, 1}, sequences = {7, 7}, next_position = {2},
+                             next_sequence = {7};
   const std::vector<uint8_t> outputs = {0, 1}, none = {0};
   {
     DumpWriter writer(path, some_header());
@@ -125,10 +128,12 @@ TEST(Dump, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(bytes.substr(0, 8), "ASSAYDMP");
   EXPECT_EQ(test::number_at<uint32_t>(bytes, 8), 1u);
   const size_t json_length = test::number_at<uint32_t>(bytes, 12);
-  EXPECT_EQ(bytes.substr(16, json_length),
-            R"({"engine":"engine 1","model":"M","architecture":"llama","text":"a \"text\"\n)" "\xC3\xA9"
-            R"(","n_layers":2,"d_model":3,"vocab_size":10,"declared":{"unit_roundoff_log2":-8,"own_sums":true,"activation_bits":8,"activation_block":256,)"
-            R"("activation_scale_f16":true,"activations_f16":true,"as_llama_cpp":true,"cache_k":"q8_0","cache_v":"f32","gelu_table_f16":true,"rope_angle_f32":true}})");
+  EXPECT_EQ(
+      bytes.substr(16, json_length),
+      R"({"engine":"engine 1","model":"M","architecture":"llama","text":"a \"text\"\n)"
+      "\xC3\xA9"
+      R"(","n_layers":2,"d_model":3,"vocab_size":10,"declared":{"unit_roundoff_log2":-8,"own_sums":true,"activation_bits":8,"activation_block":256,)"
+      R"("activation_scale_f16":true,"activations_f16":true,"as_llama_cpp":true,"cache_k":"q8_0","cache_v":"f32","gelu_table_f16":true,"rope_angle_f32":true}})");
   size_t at = 16 + json_length;
   EXPECT_EQ(test::number_at<uint64_t>(bytes, at), XXH3_64bits(bytes.data(), at));
   at += 8;

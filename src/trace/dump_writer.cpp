@@ -79,7 +79,8 @@ struct DumpWriter::State {
 DumpWriter::DumpWriter(const std::string& path, const DumpHeader& header) : state_(std::make_unique<State>(path)) {
   const std::string text = header_to_json(header);
   if (text.size() > kDumpHeaderBytesMax) {
-    throw Error(Errc::bad_request, fmt::format("the dump's header: needs at most {} bytes, found {}", kDumpHeaderBytesMax, text.size()));
+    throw Error(Errc::bad_request,
+                fmt::format("the dump's header: needs at most {} bytes, found {}", kDumpHeaderBytesMax, text.size()));
   }
   state_->put("ASSAYDMP", 8);
   state_->number(kDumpVersion);

@@ -35,15 +35,16 @@ class NameMatcher {
  public:
   explicit NameMatcher(const std::string& expression) : expression_(expression) {
     if (expression.size() > kExpressionBytesMax) {
-      throw Error(Errc::bad_request, fmt::format("the expression for ops: needs at most {} bytes, found {}", kExpressionBytesMax, expression.size()));
+      throw Error(Errc::bad_request, fmt::format("the expression for ops: needs at most {} bytes, found {}",
+                                                 kExpressionBytesMax, expression.size()));
     }
     int error = 0;
     PCRE2_SIZE where = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error,
-                              &where, nullptr));
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                              PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &where, nullptr));
     if (!code_) {
-      throw Error(Errc::bad_request,
-                  fmt::format("the expression for ops, {}: {} at byte {}", base::shown(expression), message_of(error), where));
+      throw Error(Errc::bad_request, fmt::format("the expression for ops, {}: {} at byte {}", base::shown(expression),
+                                                 message_of(error), where));
     }
     data_.reset(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     context_.reset(pcre2_match_context_create(nullptr));
@@ -54,12 +55,12 @@ class NameMatcher {
   }
 
   bool matches(std::string_view name) const {
-    const int result =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data_.get(), context_.get());
+    const int result = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0,
+                                   data_.get(), context_.get());
     if (result == PCRE2_ERROR_NOMATCH) return false;
     if (result < 0) {
-      throw Error(Errc::bad_request, fmt::format("the expression for ops, {}: gave up on the name {}: {}", base::shown(expression_), name,
-                                                 message_of(result)));
+      throw Error(Errc::bad_request, fmt::format("the expression for ops, {}: gave up on the name {}: {}",
+                                                 base::shown(expression_), name, message_of(result)));
     }
     return true;
   }
@@ -75,9 +76,10 @@ class NameMatcher {
 
 std::vector<bool> chosen_ops(const ops::Plan& plan, const TraceOptions& options) {
   const int32_t n_layers = ops::n_layers(plan);
-  if (options.layers && (options.layers->first < 0 || options.layers->first > options.layers->second || options.layers->second >= n_layers)) {
-    throw Error(Errc::bad_request, fmt::format("layers: needs a range within 0 to {}, found {} to {}", n_layers - 1, options.layers->first,
-                                               options.layers->second));
+  if (options.layers && (options.layers->first < 0 || options.layers->first > options.layers->second ||
+                         options.layers->second >= n_layers)) {
+    throw Error(Errc::bad_request, fmt::format("layers: needs a range within 0 to {}, found {} to {}", n_layers - 1,
+                                               options.layers->first, options.layers->second));
   }
   std::unique_ptr<NameMatcher> matcher;
   if (!options.ops.empty()) matcher = std::make_unique<NameMatcher>(options.ops);
@@ -89,9 +91,10 @@ std::vector<bool> chosen_ops(const ops::Plan& plan, const TraceOptions& options)
     any = any || chosen.back();
   }
   if (!any) {
-    throw Error(Errc::bad_request, fmt::format("the expression for ops, {}, matches none of the {} names whole, {}as in {} or {}",
-                                               base::shown(options.ops), plan.ops.size(), options.layers ? "in these layers, " : "",
-                                               plan.ops[plan.ops.size() / 2].name, plan.ops.back().name));
+    throw Error(Errc::bad_request,
+                fmt::format("the expression for ops, {}, matches none of the {} names whole, {}as in {} or {}",
+                            base::shown(options.ops), plan.ops.size(), options.layers ? "in these layers, " : "",
+                            plan.ops[plan.ops.size() / 2].name, plan.ops.back().name));
   }
   return chosen;
 }

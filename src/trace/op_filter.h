@@ -9,7 +9,8 @@
 
 namespace assay::trace {
 
-// One flag for each op of the plan. Error(bad_request) for an expression that PCRE2 refuses or gives up on, and where nothing is chosen.
+// One flag for each op of the plan. Error(bad_request) for an expression that PCRE2 refuses or gives up on, and where
+// nothing is chosen.
 std::vector<bool> chosen_ops(const ops::Plan& plan, const TraceOptions& options);
 
 }  // namespace assay::trace

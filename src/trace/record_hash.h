@@ -1,4 +1,5 @@
-// The two hashes of a dump (docs/dump-format.md) over a stream of bytes: XXH3-64 of the record at hand, XXH3-128 of everything so far.
+// The two hashes of a dump (docs/dump-format.md) over a stream of bytes: XXH3-64 of the record at hand, XXH3-128 of
+// everything so far.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ class RecordHash {
   RecordHash& operator=(const RecordHash&) = delete;
 
   void begin_record();
-  void add(const void* data, size_t n);       // to both
+  void add(const void* data, size_t n);        // to both
   void add_whole(const void* data, size_t n);  // a record's own hash belongs to the whole alone
   uint64_t of_record() const;
   Hash128 of_whole() const;

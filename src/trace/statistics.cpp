@@ -14,7 +14,8 @@ int bin_of(double value) noexcept {
 
 void Statistics::add_row(std::span<const double> row, int64_t n_first) {
   if (figures_.n_rows == 0) {
-    figures_.first.assign(row.begin(), row.begin() + std::min<std::ptrdiff_t>(n_first, static_cast<std::ptrdiff_t>(row.size())));
+    figures_.first.assign(row.begin(),
+                          row.begin() + std::min<std::ptrdiff_t>(n_first, static_cast<std::ptrdiff_t>(row.size())));
     figures_.smallest = std::numeric_limits<double>::infinity();
     figures_.largest = -std::numeric_limits<double>::infinity();
   }

@@ -1,5 +1,5 @@
-// Figures of an op's values, gathered row by row. Every sum runs over the values in their order, one after the other, so that a figure does not
-// depend on where a prompt was cut.
+// Figures of an op's values, gathered row by row. Every sum runs over the values in their order, one after the other,
+// so that a figure does not depend on where a prompt was cut.
 #pragma once
 
 #include <span>

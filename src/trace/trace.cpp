@@ -18,12 +18,11 @@
 namespace assay {
 namespace {
 
-constexpr size_t kHeaderTextBytesMax = 64 << 10;  // a longer prompt is left out of the dump's header: the ids are in its batches
+constexpr size_t kHeaderTextBytesMax =
+    64 << 10;  // a longer prompt is left out of the dump's header: the ids are in its batches
 
 // Ops that hand on what another op computed have nothing of their own to dump.
-bool computes(const ops::Op& op) {
-  return !ops::passes_on(op);
-}
+bool computes(const ops::Op& op) { return !ops::passes_on(op); }
 
 class Recorder final : public ops::OpObserver {
  public:
@@ -52,7 +51,8 @@ class Recorder final : public ops::OpObserver {
     }
     for (int64_t i = 0; i < n_rows; ++i) {
       if (shows(state_.positions[static_cast<size_t>(i)])) {
-        statistics.add_row(values.subspan(static_cast<size_t>(i * width), static_cast<size_t>(width)), options_.n_first);
+        statistics.add_row(values.subspan(static_cast<size_t>(i * width), static_cast<size_t>(width)),
+                           options_.n_first);
       }
     }
     if (dump_ && computes(op)) {
@@ -93,7 +93,8 @@ class Recorder final : public ops::OpObserver {
     const int64_t first = state_.positions.front();
     if (first == batch_first_) return;
     batch_first_ = first;
-    dump_->begin_batch({ids_.subspan(static_cast<size_t>(first), state_.positions.size()), state_.positions, state_.sequences, state_.outputs});
+    dump_->begin_batch({ids_.subspan(static_cast<size_t>(first), state_.positions.size()), state_.positions,
+                        state_.sequences, state_.outputs});
   }
 
   bool shows(int64_t position) const {
@@ -111,12 +112,13 @@ class Recorder final : public ops::OpObserver {
 };
 
 void check_options(std::span<const TokenId> ids, const TraceOptions& options) {
-  if (options.n_first < 0) throw Error(Errc::bad_request, fmt::format("first values: needs 0 or more, found {}", options.n_first));
+  if (options.n_first < 0)
+    throw Error(Errc::bad_request, fmt::format("first values: needs 0 or more, found {}", options.n_first));
   if (!options.positions) return;
   const auto [first, last] = *options.positions;
   if (first < 0 || first > last || last >= static_cast<int64_t>(ids.size())) {
-    throw Error(Errc::bad_request, fmt::format("positions: needs a range within 0 to {}, found {} to {}", static_cast<int64_t>(ids.size()) - 1,
-                                               first, last));
+    throw Error(Errc::bad_request, fmt::format("positions: needs a range within 0 to {}, found {} to {}",
+                                               static_cast<int64_t>(ids.size()) - 1, first, last));
   }
 }
 

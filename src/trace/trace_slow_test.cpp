@@ -11,7 +11,8 @@ namespace {
 
 void expect_same(const std::filesystem::path& path, const ContextOptions& options) {
   const auto model = Model::load(path.string());
-  const std::vector<TokenId> ids = model->tokenizer()->encode("The sea, the sea: 12345 waves\n\n\tand no end of it. \xE6\xB5\xB7");
+  const std::vector<TokenId> ids =
+      model->tokenizer()->encode("The sea, the sea: 12345 waves\n\n\tand no end of it. \xE6\xB5\xB7");
   const test::TempFolder folder;
   Context context(model, options);
   const Score expected = score(context, ids, 1);

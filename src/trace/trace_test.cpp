@@ -1,4 +1,5 @@
-// Tracing: observing changes no bit, figures are those of the values, dumps hold the values themselves. trace_slow_test.cpp has real models.
+// Tracing: observing changes no bit, figures are those of the values, dumps hold the values themselves.
+// trace_slow_test.cpp has real models.
 #include "assay/trace.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +65,8 @@ class Collector final : public ops::OpObserver {  // what a trace is held agains
   std::map<std::string, Seen> ops;
 };
 
-std::map<std::string, Seen> collect(const std::shared_ptr<const Model>& model, const ContextOptions& options, std::span<const TokenId> ids) {
+std::map<std::string, Seen> collect(const std::shared_ptr<const Model>& model, const ContextOptions& options,
+                                    std::span<const TokenId> ids) {
   Context context(model, options);
   Collector collector;
   const engine::Watched watched(context.state(), collector);
@@ -86,7 +88,8 @@ TEST(Trace, ObservingChangesNoBit) {
   const test::TempFolder folder;
   const auto model = tiny_model();
   const std::vector<TokenId> ids = some_ids();
-  std::vector<ContextOptions> settings = {chunks_of(64), chunks_of(5), chunks_of(64, Numerics::f32), chunks_of(4, Numerics::oracle)};
+  std::vector<ContextOptions> settings = {chunks_of(64), chunks_of(5), chunks_of(64, Numerics::f32),
+                                          chunks_of(4, Numerics::oracle)};
   settings.push_back(chunks_of(64));
   settings.back().activation_bits = 8;
   settings.back().cache_k = settings.back().cache_v = KvType::q8_0;
@@ -127,7 +130,8 @@ TEST(Trace, ObservingChangesNoBitOfGemma) {
   const auto has = [&](const std::string& name) {
     return std::any_of(trace.ops.begin(), trace.ops.end(), [&](const OpTrace& op) { return op.op == name; });
   };
-  for (const char* name : {"blk.0.attn_q_norm", "blk.6.post_attention_norm", "blk.3.post_ffw_norm", "output"}) EXPECT_TRUE(has(name)) << name;
+  for (const char* name : {"blk.0.attn_q_norm", "blk.6.post_attention_norm", "blk.3.post_ffw_norm", "output"})
+    EXPECT_TRUE(has(name)) << name;
 }
 
 TEST(Trace, FiguresAreThoseOfTheValues) {
@@ -182,7 +186,8 @@ TEST(Trace, TheTableDependsOnTheNumbersAlone) {
   const TraceOptions options{.histogram = true};
   const std::string table = trace_run(whole, some_ids(), options).to_text();
   EXPECT_EQ(table, trace_run(pieces, some_ids(), options).to_text());
-  EXPECT_THAT(table, HasSubstr("op                         shape       mean        rms   smallest    largest   zeros  2^-24 .. 2^8      first values\n"));
+  EXPECT_THAT(table, HasSubstr("op                         shape       mean        rms   smallest    largest   zeros  "
+                               "2^-24 .. 2^8      first values\n"));
   EXPECT_THAT(table, HasSubstr("\nblk.1.attn_residual       13x256 "));
 }
 
@@ -195,7 +200,8 @@ TEST(Trace, ChoosesOpsLayersAndPositions) {
     return found;
   };
   EXPECT_THAT(names({.ops = "output"}), ElementsAre("output"));
-  EXPECT_THAT(names({.ops = ".*attn_[qk]"}), ElementsAre("blk.0.attn_q", "blk.0.attn_k", "blk.1.attn_q", "blk.1.attn_k"));
+  EXPECT_THAT(names({.ops = ".*attn_[qk]"}),
+              ElementsAre("blk.0.attn_q", "blk.0.attn_k", "blk.1.attn_q", "blk.1.attn_k"));
   EXPECT_THAT(names({.ops = ".*attn_[qk]", .layers = {{1, 1}}}), ElementsAre("blk.1.attn_q", "blk.1.attn_k"));
   EXPECT_EQ(names({.layers = {{0, 0}}}).front(), "blk.0.attn_norm");
   const auto all = collect(model, chunks_of(64), some_ids());
@@ -203,19 +209,23 @@ TEST(Trace, ChoosesOpsLayersAndPositions) {
   ASSERT_EQ(trace.ops.size(), 1u);
   EXPECT_EQ(trace.ops[0].n_rows, 3);
   const Seen& values = all.at("blk.0.attn_v");
-  EXPECT_THAT(trace.ops[0].first, ElementsAre(values.values[static_cast<size_t>(4 * values.width)], values.values[static_cast<size_t>(4 * values.width + 1)]));
+  EXPECT_THAT(trace.ops[0].first, ElementsAre(values.values[static_cast<size_t>(4 * values.width)],
+                                              values.values[static_cast<size_t>(4 * values.width + 1)]));
 }
 
 TEST(Trace, RefusesWhatCannotBeMeant) {
   const auto model = tiny_model();
   Context context(model, chunks_of(64));
-  EXPECT_THAT(refusal(context, {.ops = "attn_("}), HasSubstr("the expression for ops, 'attn_(': missing closing parenthesis at byte 6"));
+  EXPECT_THAT(refusal(context, {.ops = "attn_("}),
+              HasSubstr("the expression for ops, 'attn_(': missing closing parenthesis at byte 6"));
   EXPECT_THAT(refusal(context, {.ops = "attn_q"}), HasSubstr("the expression for ops, 'attn_q', matches none of the"));
   EXPECT_THAT(refusal(context, {.ops = std::string(5000, 'a')}), HasSubstr("needs at most 4096 bytes, found 5000"));
-  EXPECT_THAT(refusal(context, {.ops = "(?:[a-z0-9._]|[a-z0-9._][a-z0-9._]?)+[^a-z0-9._]+.*"}), HasSubstr("gave up on the name"));
+  EXPECT_THAT(refusal(context, {.ops = "(?:[a-z0-9._]|[a-z0-9._][a-z0-9._]?)+[^a-z0-9._]+.*"}),
+              HasSubstr("gave up on the name"));
   EXPECT_THAT(refusal(context, {.layers = {{0, 2}}}), HasSubstr("layers: needs a range within 0 to 1, found 0 to 2"));
   EXPECT_THAT(refusal(context, {.layers = {{1, 0}}}), HasSubstr("layers"));
-  EXPECT_THAT(refusal(context, {.positions = {{0, 13}}}), HasSubstr("positions: needs a range within 0 to 12, found 0 to 13"));
+  EXPECT_THAT(refusal(context, {.positions = {{0, 13}}}),
+              HasSubstr("positions: needs a range within 0 to 12, found 0 to 13"));
   EXPECT_THAT(refusal(context, {.n_first = -1}), HasSubstr("first values: needs 0 or more, found -1"));
 }
 
@@ -228,7 +238,8 @@ TEST(Trace, DumpsTheValuesThemselves) {
     Context context(model, chunks_of(5, numerics));
     trace_run(context, ids, {.positions = {{0, 0}}, .dump_path = folder / "a.dump", .text = "Hi"});
     trace::DumpReader reader(folder / "a.dump");
-    EXPECT_THAT(reader.header().engine, HasSubstr(numerics == Numerics::oracle ? "oracle, float64" : "exact, 15 bits, cache f16"));
+    EXPECT_THAT(reader.header().engine,
+                HasSubstr(numerics == Numerics::oracle ? "oracle, float64" : "exact, 15 bits, cache f16"));
     EXPECT_EQ(reader.header().text, "Hi");
     EXPECT_EQ(reader.header().n_layers, 2);
     EXPECT_EQ(reader.header().vocab_size, 96);
@@ -259,7 +270,8 @@ TEST(Trace, AFullDiskEndsTheRun) {
   const auto model = tiny_model();
   Context context(model, chunks_of(64));
   EXPECT_THROW(trace_run(context, some_ids(), {.dump_path = "/dev/full"}), Error);
-  EXPECT_EQ(trace_run(context, some_ids()).logits_digest, score(context, some_ids(), 1).logits_digest);  // the context goes on
+  EXPECT_EQ(trace_run(context, some_ids()).logits_digest,
+            score(context, some_ids(), 1).logits_digest);  // the context goes on
 }
 
 TEST(Statistics, CountsWhatIsNotFinite) {
@@ -288,7 +300,10 @@ TEST(Statistics, CountsWhatIsNotFinite) {
   trace.ops = {op, nothing.figures()};
   trace.ops[0].op = "a";
   trace.ops[0].width = 4;
-  EXPECT_THAT(trace.to_text(), HasSubstr("\na     2x4          0       2.55         -4          3       1  2 nan, 2 inf          3       nan\n"));
+  EXPECT_THAT(
+      trace.to_text(),
+      HasSubstr(
+          "\na     2x4          0       2.55         -4          3       1  2 nan, 2 inf          3       nan\n"));
 }
 
 TEST(Statistics, BinsByMagnitude) {

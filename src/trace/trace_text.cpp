@@ -15,7 +15,9 @@ std::string bars(const std::array<int64_t, kTraceBins>& counts) {
   const int64_t largest = *std::max_element(counts.begin(), counts.end());
   std::string text;
   for (const int64_t count : counts) {
-    text += kBars[count == 0 ? 0 : std::max<int64_t>(1, static_cast<int64_t>(8.0 * static_cast<double>(count) / static_cast<double>(largest)))];
+    text += kBars[count == 0 ? 0
+                             : std::max<int64_t>(1, static_cast<int64_t>(8.0 * static_cast<double>(count) /
+                                                                         static_cast<double>(largest)))];
   }
   return text;
 }
@@ -43,15 +45,16 @@ std::string Trace::to_text() const {
     const size_t bad = not_finite(op).size();
     if (bad > 0) bad_width = std::max<size_t>(std::max(bad_width, bad), 10);
   }
-  std::string text = fmt::format("{:<{}}  {:>{}} {:>10} {:>10} {:>10} {:>10} {:>7}", "op", name_width, "shape", shape_width, "mean", "rms",
-                                 "smallest", "largest", "zeros");
+  std::string text = fmt::format("{:<{}}  {:>{}} {:>10} {:>10} {:>10} {:>10} {:>7}", "op", name_width, "shape",
+                                 shape_width, "mean", "rms", "smallest", "largest", "zeros");
   if (bad_width > 0) text += fmt::format("  {:<{}}", "not finite", bad_width);
   if (has_histogram) text += fmt::format("  {:<{}}", "2^-24 .. 2^8", kTraceBins);
   const bool any_first = std::any_of(ops.begin(), ops.end(), [](const OpTrace& op) { return !op.first.empty(); });
   text += any_first ? "  first values\n" : "\n";
   for (const OpTrace& op : ops) {
-    text += fmt::format("{:<{}}  {:>{}} {:>10} {:>10} {:>10} {:>10} {:>7}", op.op, name_width, fmt::format("{}x{}", op.n_rows, op.width), shape_width,
-                        number(op.mean), number(op.rms), number(op.smallest), number(op.largest), op.n_zero);
+    text += fmt::format("{:<{}}  {:>{}} {:>10} {:>10} {:>10} {:>10} {:>7}", op.op, name_width,
+                        fmt::format("{}x{}", op.n_rows, op.width), shape_width, number(op.mean), number(op.rms),
+                        number(op.smallest), number(op.largest), op.n_zero);
     if (bad_width > 0) text += fmt::format("  {:<{}}", not_finite(op), bad_width);
     if (has_histogram) text += "  " + bars(op.histogram);
     if (any_first) text += ' ';

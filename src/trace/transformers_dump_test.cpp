@@ -1,5 +1,6 @@
-// Dumps that Hugging Face transformers made of small random models (tests/data/dumps/make_dumps.py) against our own values, op by op: names,
-// rows, the order within heads, and every number. Transformers computes in f32, hence the tolerance (the worst measured is 4.2e-6).
+// Dumps that Hugging Face transformers made of small random models (tests/data/dumps/make_dumps.py) against our own
+// values, op by op: names, rows, the order within heads, and every number. Transformers computes in f32, hence the
+// tolerance (the worst measured is 4.2e-6).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,9 +24,7 @@ using Values = std::map<std::string, SeenValues>;
 
 class ValueCollector final : public ops::OpObserver {
  public:
-  bool wants(const ops::Op& op) override {
-    return !ops::passes_on(op);
-  }
+  bool wants(const ops::Op& op) override { return !ops::passes_on(op); }
   void on_op(const ops::Op& op, int64_t, int64_t width, std::span<const double> values) override {
     SeenValues& seen = ops[op.name];
     seen.width = width;
@@ -68,7 +67,9 @@ class TransformersDump : public ::testing::TestWithParam<std::tuple<const char*,
     options.n_ctx = 64;
     options.numerics = std::get<1>(GetParam());
     options.cache_k = options.cache_v = KvType::f32;
-    Context context(Model::load(test::data(std::string("dumps/") + std::get<0>(GetParam()) + ".gguf").string(), {.tokenizer = false}), options);
+    Context context(Model::load(test::data(std::string("dumps/") + std::get<0>(GetParam()) + ".gguf").string(),
+                                {.tokenizer = false}),
+                    options);
     ValueCollector collector;
     const engine::Watched watched(context.state(), collector);
     context.decode_all(ids, nullptr);
@@ -93,9 +94,11 @@ TEST_P(TransformersDump, AgreesOpByOp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TransformersDump,
-                         ::testing::Combine(::testing::Values("llama", "gemma3"), ::testing::Values(Numerics::f32, Numerics::oracle)),
+                         ::testing::Combine(::testing::Values("llama", "gemma3"),
+                                            ::testing::Values(Numerics::f32, Numerics::oracle)),
                          [](const auto& parameters) {
-                           return std::string(std::get<0>(parameters.param)) + "_" + std::string(name(std::get<1>(parameters.param)));
+                           return std::string(std::get<0>(parameters.param)) + "_" +
+                                  std::string(name(std::get<1>(parameters.param)));
                          });
 
 }  // namespace

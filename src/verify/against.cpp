@@ -15,9 +15,9 @@
 #include "assay/error.h"
 #include "engine/context_options.h"
 #include "engine/model_state.h"
+#include "faults/dictionary.h"
 #include "ops/plan/op_values.h"
 #include "verify/against_outliers.h"
-#include "faults/dictionary.h"
 #include "verify/dump_source.h"
 #include "verify/modes.h"
 #include "verify/source_watch.h"
@@ -44,9 +44,7 @@ ops::Batch as_batch(const trace::DumpBatch& batch) {
   return {batch.tokens, batch.positions, batch.sequences, batch.outputs};
 }
 
-Feed feed_of(const DumpSource& dump) {
-  return {dump.batches, dump.n_ctx, dump.n_batch_max, dump.n_sequences};
-}
+Feed feed_of(const DumpSource& dump) { return {dump.batches, dump.n_ctx, dump.n_batch_max, dump.n_sequences}; }
 
 Feed feed_of(const std::vector<TokenId>& ids, int64_t vocab_size) {
   const auto n = static_cast<int64_t>(ids.size());
@@ -57,8 +55,7 @@ Feed feed_of(const std::vector<TokenId>& ids, int64_t vocab_size) {
   const int64_t stride = (n + n_outputs_max - 1) / n_outputs_max;
   for (int64_t i = 0; i < n; ++i) {
     batch.positions.push_back(static_cast<int32_t>(i));
-    batch.outputs.push_back(
-        (n - 1 - i) % stride == 0 ? 1 : 0);  // the last one, and others evenly before it
+    batch.outputs.push_back((n - 1 - i) % stride == 0 ? 1 : 0);  // the last one, and others evenly before it
   }
   batch.sequences.assign(ids.size(), 0);
   return {{std::move(batch)}, n, n, 1};
@@ -77,8 +74,7 @@ Feed in_chunks(const Feed& feed, int64_t n_chunk) {
         return std::decay_t<decltype(all)>(all.begin() + static_cast<std::ptrdiff_t>(i),
                                            all.begin() + static_cast<std::ptrdiff_t>(end));
       };
-      cut.batches.push_back(
-          {part(batch.tokens), part(batch.positions), part(batch.sequences), part(batch.outputs)});
+      cut.batches.push_back({part(batch.tokens), part(batch.positions), part(batch.sequences), part(batch.outputs)});
     }
   }
   return cut;
@@ -99,39 +95,25 @@ Source make_source(const std::string& text, const Subject& subject, const Contex
   std::optional<Mode> mode = parse_mode(text, base);
   if (mode) {
     auto engine = std::make_shared<const Subject>(own_subject(subject.model, mode->options));
-    return {fmt::format("{} ({})", text, engine->name),
-            std::nullopt,
-            engine,
-            mode->options,
-            mode->n_chunk,
-            {},
-            false};
+    return {fmt::format("{} ({})", text, engine->name), std::nullopt, engine, mode->options, mode->n_chunk, {}, false};
   }
   std::error_code ignored;  // what cannot be examined is no file, and the message says so
   if (!std::filesystem::exists(text, ignored)) {
     throw Error(Errc::bad_request,
-                fmt::format("--against: needs a dump's path or one of {}, found \"{}\"",
-                            mode_names(), text));
+                fmt::format("--against: needs a dump's path or one of {}, found \"{}\"", mode_names(), text));
   }
   DumpSource dump = examine_dump(text, plan_of(subject));
-  std::string name =
-      fmt::format("{} ({})", dump.header.engine, std::filesystem::path(text).filename().string());
+  std::string name = fmt::format("{} ({})", dump.header.engine, std::filesystem::path(text).filename().string());
   return {std::move(name), std::move(dump), nullptr, {}, 0, {}, false};
 }
 
 class Comparison {
  public:
-  Comparison(const Subject& subject, const ContextOptions& context,
-             std::span<const std::string> against, const StageRun& run)
+  Comparison(const Subject& subject, const ContextOptions& context, std::span<const std::string> against,
+             const StageRun& run)
       : subject_(subject), plan_(plan_of(subject)), run_(run) {
     const ContextOptions options = engine::resolve(context, *subject.model);
-    sources_.push_back({subject.name,
-                        std::nullopt,
-                        std::make_shared<const Subject>(subject),
-                        options,
-                        0,
-                        {},
-                        false});
+    sources_.push_back({subject.name, std::nullopt, std::make_shared<const Subject>(subject), options, 0, {}, false});
     for (const std::string& text : against) sources_.push_back(make_source(text, subject, options));
     choose_feed();
   }
@@ -153,8 +135,7 @@ class Comparison {
   void progress(size_t i, double share) const;
   void check_tokens(const Source& source);
   void compare_bits();
-  std::string describe_difference(const Source& a, const Source& b,
-                                  const BitsDifference& difference) const;
+  std::string describe_difference(const Source& a, const Source& b, const BitsDifference& difference) const;
   VerifyStage summary();
   VerifyStage stage(Verdict verdict, std::string text) const;
   void fail(std::string line) {
@@ -185,8 +166,7 @@ void Comparison::choose_feed() {
 }
 
 void Comparison::progress(size_t i, double share) const {
-  if (run_.progress)
-    run_.progress((static_cast<double>(i) + share) / static_cast<double>(sources_.size()));
+  if (run_.progress) run_.progress((static_cast<double>(i) + share) / static_cast<double>(sources_.size()));
 }
 
 void Comparison::judge(Source& source, size_t i) {
@@ -202,8 +182,7 @@ void Comparison::judge(Source& source, size_t i) {
 
 // Runs the feed on an engine of our own, under an observer.
 void run_feed(const Source& source, const Feed& feed, ops::OpObserver& observer,
-              const std::function<void(const ops::Batch&)>& begin,
-              const std::function<bool()>& end) {
+              const std::function<void(const ops::Batch&)>& begin, const std::function<bool()>& end) {
   const Feed cut = in_chunks(feed, source.n_chunk);
   const auto executor = source.engine->make_executor(cut.n_ctx, cut.n_batch_max, cut.n_sequences);
   for (const trace::DumpBatch& dumped : cut.batches) {
@@ -254,8 +233,7 @@ void Comparison::check_tokens(const Source& source) {
 // Keeps the rows of one op and token.
 class RowCapture final : public ops::OpObserver {
  public:
-  RowCapture(const ops::Plan& plan, const BitsDifference& wanted)
-      : watch_(plan.ops[wanted.i_op]), wanted_(wanted) {
+  RowCapture(const ops::Plan& plan, const BitsDifference& wanted) : watch_(plan.ops[wanted.i_op]), wanted_(wanted) {
     outputs_only_ = plan.values[static_cast<size_t>(ops::announced_value(watch_))].domain == ops::RowDomain::outputs;
   }
   void begin(const ops::Batch& batch) {
@@ -272,8 +250,7 @@ class RowCapture final : public ops::OpObserver {
   }
   bool wants(const ops::Op& op) override { return i_row_ >= 0 && op.name == watch_.name; }
   void on_op(const ops::Op&, int64_t, int64_t width, std::span<const double> values) override {
-    const std::span<const double> row =
-        values.subspan(static_cast<size_t>(i_row_ * width), static_cast<size_t>(width));
+    const std::span<const double> row = values.subspan(static_cast<size_t>(i_row_ * width), static_cast<size_t>(width));
     values_.assign(row.begin(), row.end());
   }
   bool done() const { return !values_.empty(); }
@@ -290,23 +267,18 @@ class RowCapture final : public ops::OpObserver {
   std::vector<double> values_;
 };
 
-std::string Comparison::describe_difference(const Source& a, const Source& b,
-                                            const BitsDifference& difference) const {
+std::string Comparison::describe_difference(const Source& a, const Source& b, const BitsDifference& difference) const {
   const ops::Op& op = plan_.ops[difference.i_op];
   RowCapture of_a(plan_, difference), of_b(plan_, difference);
   run_feed(
-      a, feed_, of_a, [&](const ops::Batch& batch) { of_a.begin(batch); },
-      [&] { return !of_a.done(); });
+      a, feed_, of_a, [&](const ops::Batch& batch) { of_a.begin(batch); }, [&] { return !of_a.done(); });
   run_feed(
-      b, feed_, of_b, [&](const ops::Batch& batch) { of_b.begin(batch); },
-      [&] { return !of_b.done(); });
-  const std::string head =
-      fmt::format("{} and {} promise the same bits and part first at {}", a.name, b.name, op.name);
+      b, feed_, of_b, [&](const ops::Batch& batch) { of_b.begin(batch); }, [&] { return !of_b.done(); });
+  const std::string head = fmt::format("{} and {} promise the same bits and part first at {}", a.name, b.name, op.name);
   const std::vector<double>&x = of_a.values(), &y = of_b.values();
   for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
     if (std::memcmp(&x[i], &y[i], sizeof x[i]) == 0) continue;
-    return fmt::format("{}, position {}, element {}: {:.9g} and {:.9g}", head, of_a.position(), i,
-                       x[i], y[i]);
+    return fmt::format("{}, position {}, element {}: {:.9g} and {:.9g}", head, of_a.position(), i, x[i], y[i]);
   }
   return head + ", in one run but not in the next: the bits are not repeatable";
 }
@@ -315,11 +287,10 @@ void Comparison::compare_bits() {
   for (size_t i = 1; i < sources_.size(); ++i) {
     const Source& b = sources_[i];
     if (b.dump || !b.engine->same_bits) continue;
-    const auto a = std::find_if(sources_.begin(), sources_.begin() + static_cast<std::ptrdiff_t>(i),
-                                [&](const Source& other) {
-                                  return !other.dump && other.engine->same_bits &&
-                                         promise_same_bits(other.options, b.options);
-                                });
+    const auto a =
+        std::find_if(sources_.begin(), sources_.begin() + static_cast<std::ptrdiff_t>(i), [&](const Source& other) {
+          return !other.dump && other.engine->same_bits && promise_same_bits(other.options, b.options);
+        });
     if (a == sources_.begin() + static_cast<std::ptrdiff_t>(i)) continue;
     ++n_bits_compared_;
     const std::optional<BitsDifference> difference = first_difference(a->bits, b.bits);
@@ -351,23 +322,19 @@ VerifyStage Comparison::summary() {
                       "those that follow",
                       sources_[i].name, lacking.size(), lacking.front()));
     }
-    if (figures_[i].outlier)
-      outliers += fmt::format("{}{}", outliers.empty() ? "" : "; ", figures_[i].name);
+    if (figures_[i].outlier) outliers += fmt::format("{}{}", outliers.empty() ? "" : "; ", figures_[i].name);
   }
   details_.insert(details_.begin(), lines.begin(), lines.end());
-  const std::string bits =
-      n_bits_compared_ == 0 ? "" : fmt::format(", {} compared by bits", n_bits_compared_);
+  const std::string bits = n_bits_compared_ == 0 ? "" : fmt::format(", {} compared by bits", n_bits_compared_);
   std::string text = fmt::format("{} sources{}: ", figures_.size(), bits);
   if (!outliers.empty()) return stage(Verdict::fail, text + "the outlier is " + outliers);
-  if (failed_)
-    return stage(Verdict::fail, text + "every op within its bound, but " + details_.back());
+  if (failed_) return stage(Verdict::fail, text + "every op within its bound, but " + details_.back());
   return stage(Verdict::pass, text + "every op of each within its bound");
 }
 
 }  // namespace
 
-void require_sources(const Subject& subject, const ContextOptions& context,
-                     std::span<const std::string> against) {
+void require_sources(const Subject& subject, const ContextOptions& context, std::span<const std::string> against) {
   const ContextOptions options = engine::resolve(context, *subject.model);
   for (const std::string& text : against) make_source(text, subject, options);
 }
@@ -376,8 +343,7 @@ AgainstFindings check_against(const Subject& subject, const ContextOptions& cont
                               std::span<const std::string> against, const StageRun& run) {
   const auto begun = std::chrono::steady_clock::now();
   AgainstFindings findings = Comparison(subject, context, against, run).findings();
-  findings.stage.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  findings.stage.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   return findings;
 }
 

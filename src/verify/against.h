@@ -26,7 +26,6 @@ AgainstFindings check_against(const Subject& subject, const ContextOptions& cont
                               std::span<const std::string> against, const StageRun& run);
 
 // Throws what check_against would for its sources, before any work is done.
-void require_sources(const Subject& subject, const ContextOptions& context,
-                     std::span<const std::string> against);
+void require_sources(const Subject& subject, const ContextOptions& context, std::span<const std::string> against);
 
 }  // namespace assay::verify

@@ -15,8 +15,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-SourceFigures source(const std::string& name, double local_error, double bound,
-                     double logits_error) {
+SourceFigures source(const std::string& name, double local_error, double bound, double logits_error) {
   SourceFigures figures;
   figures.name = name;
   figures.logits_error = logits_error;
@@ -47,14 +46,12 @@ TEST(Outliers, ASourceOutOfItsOwnBoundIsOneHoweverNearItsLogitsAre) {
 }
 
 TEST(Outliers, CoarseRoundingThatWasDeclaredIsNone) {
-  EXPECT_EQ(outliers({source("a", 1e-6, 1e-5, 2e-6), source("b", 4e-3, 1e-2, 8e-3),
-                      source("c", 1e-6, 1e-5, 3e-6)}),
+  EXPECT_EQ(outliers({source("a", 1e-6, 1e-5, 2e-6), source("b", 4e-3, 1e-2, 8e-3), source("c", 1e-6, 1e-5, 3e-6)}),
             (std::vector<bool>{false, false, false}));
 }
 
 TEST(Outliers, LogitsBeyondWhatTheBoundsExplainAreOne) {
-  EXPECT_EQ(outliers({source("a", 1e-6, 1e-5, 2e-6), source("b", 1e-6, 1e-5, 8e-3),
-                      source("c", 1e-6, 1e-5, 3e-6)}),
+  EXPECT_EQ(outliers({source("a", 1e-6, 1e-5, 2e-6), source("b", 1e-6, 1e-5, 8e-3), source("c", 1e-6, 1e-5, 3e-6)}),
             (std::vector<bool>{false, true, false}));
 }
 
@@ -88,8 +85,8 @@ TEST(Modes, ChangeOneThing) {
   EXPECT_EQ(parse_mode("reference", base)->options.kernels, Kernels::reference);
   EXPECT_EQ(parse_mode("avx512", base)->options.kernels, Kernels::avx512);
   EXPECT_EQ(parse_mode("chunks/7", base)->n_chunk, 7);
-  for (const char* none : {"", "exact/9", "chunks/", "chunks/0", "chunks/-1", "chunks/7x",
-                           "chunks/99999999999999999999", "F32"}) {
+  for (const char* none :
+       {"", "exact/9", "chunks/", "chunks/0", "chunks/-1", "chunks/7x", "chunks/99999999999999999999", "F32"}) {
     EXPECT_FALSE(parse_mode(none, base)) << none;
   }
 }

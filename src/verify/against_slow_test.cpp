@@ -20,8 +20,7 @@ struct RealDump {
 class AgainstRealDump : public testing::TestWithParam<RealDump> {};
 
 INSTANTIATE_TEST_SUITE_P(LlamaCpp, AgainstRealDump,
-                         testing::Values(RealDump{"smollm2", test::smollm2()},
-                                         RealDump{"gemma3", test::gemma3()}),
+                         testing::Values(RealDump{"smollm2", test::smollm2()}, RealDump{"gemma3", test::gemma3()}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
 TEST_P(AgainstRealDump, StaysWithinItsBoundsAndItsRoundingIsKnown) {
@@ -40,8 +39,7 @@ TEST_P(AgainstRealDump, StaysWithinItsBoundsAndItsRoundingIsKnown) {
     EXPECT_EQ(op.n_outside, 0) << op.op;
     if (op.kind != "linear") continue;
     ++n_linear;
-    EXPECT_GT(op.local_error, 1e-3)
-        << op.op;  // half a step of 8 bits and more, which the first test allows for
+    EXPECT_GT(op.local_error, 1e-3) << op.op;  // half a step of 8 bits and more, which the first test allows for
     EXPECT_LT(op.declared_bound, 0.1 * op.bound) << op.op;
     EXPECT_LT(op.declared_error, 1e-5) << op.op;  // and which the second knows
   }
@@ -62,8 +60,7 @@ TEST(AgainstRealDumpText, ATextWhoseIdsAreOthersIsAFindingOfTheTokenizer) {
   const trace::DumpBatch& batch = reader.batch();
   writer.begin_batch({batch.tokens, batch.positions, batch.sequences, batch.outputs});
   ASSERT_EQ(reader.next(), trace::DumpReader::Kind::tensor);
-  writer.add(reader.tensor().op, reader.tensor().n_rows, reader.tensor().width,
-             reader.tensor().values, false);
+  writer.add(reader.tensor().op, reader.tensor().n_rows, reader.tensor().width, reader.tensor().values, false);
   writer.finish();
 
   ContextOptions options;
@@ -76,8 +73,7 @@ TEST(AgainstRealDumpText, ATextWhoseIdsAreOthersIsAFindingOfTheTokenizer) {
   EXPECT_FALSE(found.sources.at(1).outlier);
   EXPECT_THAT(
       found.stage.summary,
-      testing::HasSubstr(
-          "tokenizer: token ids differ from those of this file's tokenizer first at position 1"));
+      testing::HasSubstr("tokenizer: token ids differ from those of this file's tokenizer first at position 1"));
 }
 
 }  // namespace

@@ -91,8 +91,7 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
     const auto model = test::shared(std::string("goldens/tiny/") + name + ".gguf");
     ASSAY_REQUIRE_FILE(model);
     load(model.string());
-    const AgainstFindings found =
-        against({test::data(std::string("dumps/llama.cpp-tiny-") + name + ".dump").string()});
+    const AgainstFindings found = against({test::data(std::string("dumps/llama.cpp-tiny-") + name + ".dump").string()});
     expect_pass(found, 2);
     EXPECT_THAT(found.sources[1].name, HasSubstr("llama.cpp 0.5.0"));
     EXPECT_LT(found.sources[1].logits_error, 0.005);
@@ -100,8 +99,7 @@ TEST_F(AgainstTest, LlamaCppOnTheTinyModelsStaysWithinItsBounds) {
 }
 
 // The same dump, saying something else of its rounding.
-void declare(const std::string& from, const std::string& to,
-             const std::function<void(trace::Declared&)>& change) {
+void declare(const std::string& from, const std::string& to, const std::function<void(trace::Declared&)>& change) {
   trace::DumpReader reader(from);
   trace::DumpHeader header = reader.header();
   change(header.declared);
@@ -131,15 +129,13 @@ TEST_F(AgainstTest, ARoundingThatIsNotDeclaredIsFoundInItsOp) {
   };
   EXPECT_EQ(first_wrong([](trace::Declared&) {}), "none");
   EXPECT_EQ(first_wrong([](trace::Declared& d) { d.gelu_table_f16 = false; }), "blk.0.ffn_act");
-  EXPECT_EQ(first_wrong([](trace::Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }),
-            "blk.0.attention");
+  EXPECT_EQ(first_wrong([](trace::Declared& d) { d.cache_k = d.cache_v = ops::CacheType::f32; }), "blk.0.attention");
 }
 
 TEST_F(AgainstTest, TransformersOnItsSmallModelsStaysWithinItsBounds) {
   for (const std::string name : {"llama", "gemma3"}) {
     load(test::data("dumps/" + name + ".gguf").string());
-    const AgainstFindings found =
-        against({test::data("dumps/" + name + ".dump").string(), "oracle"});
+    const AgainstFindings found = against({test::data("dumps/" + name + ".dump").string(), "oracle"});
     expect_pass(found, 3);
     EXPECT_THAT(found.sources[1].name, HasSubstr("transformers"));
     EXPECT_LT(found.sources[1].logits_error, 1e-5);
@@ -148,8 +144,7 @@ TEST_F(AgainstTest, TransformersOnItsSmallModelsStaysWithinItsBounds) {
 
 TEST_F(AgainstTest, OurModesPassAndThoseOfTheSameNumericsHaveTheSameBits) {
   load_tiny();
-  const AgainstFindings found =
-      against({"reference", "avx2", "chunks/1", "chunks/3", "exact/8", "f32", "oracle"});
+  const AgainstFindings found = against({"reference", "avx2", "chunks/1", "chunks/3", "exact/8", "f32", "oracle"});
   expect_pass(found, 8);
   EXPECT_THAT(found.stage.summary, HasSubstr("4 compared by bits"));
   EXPECT_LT(found.sources.back().logits_error, 1e-12);
@@ -190,8 +185,7 @@ TEST_F(AgainstTest, OfThreeSourcesTheOutlierIsNamed) {
   const AgainstFindings found = against({healthy, dump("broken.dump"), "f32"});
   EXPECT_THAT(found.stage.summary, HasSubstr("the outlier is test 1.0 (broken.dump)"));
   EXPECT_TRUE(found.sources[2].outlier);
-  EXPECT_EQ(std::count_if(found.sources.begin(), found.sources.end(),
-                          [](const SourceFigures& s) { return s.outlier; }),
+  EXPECT_EQ(std::count_if(found.sources.begin(), found.sources.end(), [](const SourceFigures& s) { return s.outlier; }),
             1);
 }
 
@@ -214,8 +208,7 @@ TEST_F(AgainstTest, ADumpThatLacksOpsIsJudgedByWhatItHas) {
     return true;
   };
   const AgainstFindings found = against({dump()});
-  EXPECT_THAT(found.stage.details,
-              Contains(HasSubstr("lacks 1 of the model's ops, the first is blk.1.attn_q")));
+  EXPECT_THAT(found.stage.details, Contains(HasSubstr("lacks 1 of the model's ops, the first is blk.1.attn_q")));
   ASSERT_TRUE(found.sources[1].first_failure);
   EXPECT_EQ(found.sources[1].first_failure->op, "blk.1.ffn_down");
 }
@@ -229,8 +222,7 @@ TEST_F(AgainstTest, SourcesThatPromiseTheSameBitsAreHeldToIt) {
   const AgainstFindings found = against({"exact/15"});
   EXPECT_EQ(found.stage.verdict, Verdict::fail);
   EXPECT_THAT(found.stage.details,
-              Contains(HasSubstr(
-                  "promise the same bits and part first at blk.0.attn_q, position 0, element")));
+              Contains(HasSubstr("promise the same bits and part first at blk.0.attn_q, position 0, element")));
 }
 
 TEST_F(AgainstTest, WhatIsNeitherFileNorModeIsRefusedWithTheModes) {

@@ -16,8 +16,7 @@ AttentionMaps::AttentionMaps(const ops::Plan& plan, std::span<const int32_t> lay
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   for (const ops::Op& op : plan.ops) {
     const auto* attention = op.as<ops::Attention>();
-    if (attention == nullptr || !std::binary_search(wanted.begin(), wanted.end(), attention->layer))
-      continue;
+    if (attention == nullptr || !std::binary_search(wanted.begin(), wanted.end(), attention->layer)) continue;
     layers_.push_back({*attention, ops::kNone, {}, {}});
   }
   for (const ops::Op& op : plan.ops) {
@@ -64,8 +63,7 @@ VerifyReport::AttentionMap AttentionMaps::map_of(const Layer& layer, int64_t n) 
       for (int64_t j = first; j <= last; ++j)
         sum += shares[static_cast<size_t>(j)] = std::exp(shares[static_cast<size_t>(j)] - largest);
       float* row = map.shares.data() + (head * n + i) * n;
-      for (int64_t j = first; j <= last; ++j)
-        row[j] = static_cast<float>(shares[static_cast<size_t>(j)] / sum);
+      for (int64_t j = first; j <= last; ++j) row[j] = static_cast<float>(shares[static_cast<size_t>(j)] / sum);
     }
   }
   return map;
@@ -74,10 +72,9 @@ VerifyReport::AttentionMap AttentionMaps::map_of(const Layer& layer, int64_t n) 
 std::vector<VerifyReport::AttentionMap> AttentionMaps::maps() const {
   std::vector<VerifyReport::AttentionMap> all;
   for (const Layer& layer : layers_) {
-    const auto n = static_cast<int64_t>(layer.queries.size()) /
-                   (layer.attention.n_heads * layer.attention.head_dim);
-    const auto n_keys = static_cast<int64_t>(layer.keys.size()) /
-                        (layer.attention.n_kv_heads * layer.attention.head_dim);
+    const auto n = static_cast<int64_t>(layer.queries.size()) / (layer.attention.n_heads * layer.attention.head_dim);
+    const auto n_keys =
+        static_cast<int64_t>(layer.keys.size()) / (layer.attention.n_kv_heads * layer.attention.head_dim);
     if (n == n_keys) all.push_back(map_of(layer, n));  // else the run was cut in between
   }
   return all;

@@ -22,20 +22,15 @@ class Bits {
     byte += first / 8;
     const int shift = first % 8;
     uint32_t word = 0;
-    for (int i = 0; 8 * i < shift + n; ++i)
-      word |= std::to_integer<uint32_t>(bytes_[byte + i]) << (8 * i);
+    for (int i = 0; 8 * i < shift + n; ++i) word |= std::to_integer<uint32_t>(bytes_[byte + i]) << (8 * i);
     return (word >> shift) & ((uint32_t{1} << n) - 1);
   }
   int whole(int64_t byte) const noexcept { return static_cast<int>(at(byte, 0, 8)); }
-  int whole_signed(int64_t byte) const noexcept {
-    return whole(byte) - (whole(byte) >= 128 ? 256 : 0);
-  }
+  int whole_signed(int64_t byte) const noexcept { return whole(byte) - (whole(byte) >= 128 ? 256 : 0); }
 
   double half(int64_t byte) const noexcept { return floating(at(byte, 0, 16), 5, 10); }
   double bfloat(int64_t byte) const noexcept { return floating(at(byte, 0, 16), 8, 7); }
-  double single(int64_t byte) const noexcept {
-    return floating(at(byte, 0, 16) | (at(byte, 16, 16) << 16), 8, 23);
-  }
+  double single(int64_t byte) const noexcept { return floating(at(byte, 0, 16) | (at(byte, 16, 16) << 16), 8, 23); }
 
  private:
   // IEEE 754 interchange formats: sign, biased exponent, fraction.
@@ -45,11 +40,9 @@ class Bits {
     const auto fraction = static_cast<double>(bits & ((uint32_t{1} << fraction_bits) - 1));
     const double sign = ((bits >> (exponent_bits + fraction_bits)) & 1) != 0 ? -1.0 : 1.0;
     if (exponent == top)
-      return fraction == 0 ? sign * std::numeric_limits<double>::infinity()
-                           : std::numeric_limits<double>::quiet_NaN();
+      return fraction == 0 ? sign * std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
     if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - fraction_bits);
-    return sign *
-           std::ldexp(fraction + std::ldexp(1.0, fraction_bits), exponent - bias - fraction_bits);
+    return sign * std::ldexp(fraction + std::ldexp(1.0, fraction_bits), exponent - bias - fraction_bits);
   }
 
   const std::byte* bytes_;
@@ -62,8 +55,7 @@ int nibble_of_32(const Bits& b, int64_t byte, int64_t j) {
 
 // 2 bits each: every 32 bytes hold 128 elements as four layers of 32.
 int crumb_of_256(const Bits& b, int64_t byte, int64_t j) {
-  return static_cast<int>(
-      b.at(byte + 32 * (j / 128) + j % 32, static_cast<int>(2 * (j % 128 / 32)), 2));
+  return static_cast<int>(b.at(byte + 32 * (j / 128) + j % 32, static_cast<int>(2 * (j % 128 / 32)), 2));
 }
 
 double q5(const Bits& b, int64_t j, int64_t mask, int64_t nibbles) {
@@ -128,18 +120,15 @@ double iq2_xs(const Bits& b, int64_t j) {
   const int64_t word = 2 + 2 * (j / 8), group = j / 16;
   const double level = codebook(quant::kGridIq2Xs[b.at(word, 0, 9)], j % 8);
   const bool negative = negative_by_seven(b.at(word, 9, 7), j % 8);
-  return b.half(0) * (0.5 + b.at(66 + group / 2, group % 2 == 0 ? 0 : 4, 4)) * 0.25 *
-         (negative ? -level : level);
+  return b.half(0) * (0.5 + b.at(66 + group / 2, group % 2 == 0 ? 0 : 4, 4)) * 0.25 * (negative ? -level : level);
 }
 
 double iq2_s(const Bits& b, int64_t j) {
   const int64_t part = j / 8, group = j / 16;
-  const uint32_t row =
-      b.at(2 + part, 0, 8) + 256 * b.at(66 + part / 4, static_cast<int>(2 * (part % 4)), 2);
+  const uint32_t row = b.at(2 + part, 0, 8) + 256 * b.at(66 + part / 4, static_cast<int>(2 * (part % 4)), 2);
   const double level = codebook(quant::kGridIq2S[row], j % 8);
   const bool negative = b.at(34 + part, static_cast<int>(j % 8), 1) != 0;
-  return b.half(0) * (0.5 + b.at(74 + group / 2, group % 2 == 0 ? 0 : 4, 4)) * 0.25 *
-         (negative ? -level : level);
+  return b.half(0) * (0.5 + b.at(74 + group / 2, group % 2 == 0 ? 0 : 4, 4)) * 0.25 * (negative ? -level : level);
 }
 
 double iq3_xxs(const Bits& b, int64_t j) {
@@ -151,12 +140,10 @@ double iq3_xxs(const Bits& b, int64_t j) {
 
 double iq3_s(const Bits& b, int64_t j) {
   const int64_t part = j / 4;
-  const uint32_t row =
-      b.at(2 + part, 0, 8) + 256 * b.at(66 + part / 8, static_cast<int>(part % 8), 1);
+  const uint32_t row = b.at(2 + part, 0, 8) + 256 * b.at(66 + part / 8, static_cast<int>(part % 8), 1);
   const double level = codebook(quant::kGridIq3S[row], j % 4);
   const bool negative = b.at(74 + j / 8, static_cast<int>(j % 8), 1) != 0;
-  return b.half(0) * (1 + 2.0 * b.at(106 + j / 64, j % 64 < 32 ? 0 : 4, 4)) *
-         (negative ? -level : level);
+  return b.half(0) * (1 + 2.0 * b.at(106 + j / 64, j % 64 < 32 ? 0 : 4, 4)) * (negative ? -level : level);
 }
 
 double iq1_s(const Bits& b, int64_t j) {
@@ -169,15 +156,13 @@ double iq1_s(const Bits& b, int64_t j) {
 }
 
 double iq4_level(int index) {
-  static constexpr double kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                         1,    13,   25,  38,  53,  69,  89,  113};
+  static constexpr double kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
   return kLevels[index];
 }
 
 double iq4_xs(const Bits& b, int64_t j) {
   const int64_t i = j / 32;
-  const double scale =
-      b.at(4 + i / 2, i % 2 == 0 ? 0 : 4, 4) + 16.0 * b.at(2, static_cast<int>(2 * i), 2) - 32;
+  const double scale = b.at(4 + i / 2, i % 2 == 0 ? 0 : 4, 4) + 16.0 * b.at(2, static_cast<int>(2 * i), 2) - 32;
   return b.half(0) * scale * iq4_level(nibble_of_32(b, 8 + 16 * i, j % 32));
 }
 
@@ -204,8 +189,7 @@ double tq1_0(const Bits& b, int64_t j) {
 double mxfp4(const Bits& b, int64_t j) {
   const int bits = nibble_of_32(b, 1, j);
   const int exponent = (bits >> 1) & 3, fraction = bits & 1;
-  const double magnitude =
-      exponent == 0 ? 0.5 * fraction : std::ldexp(1 + 0.5 * fraction, exponent - 1);
+  const double magnitude = exponent == 0 ? 0.5 * fraction : std::ldexp(1 + 0.5 * fraction, exponent - 1);
   return std::ldexp((bits & 8) != 0 && magnitude != 0 ? -magnitude : magnitude, b.whole(0) - 127);
 }
 
@@ -218,22 +202,14 @@ Halves halves_of(DType dtype) {
     case DType::Q4_1:
     case DType::Q5_1:
     case DType::Q4_K:
-    case DType::Q5_K:
-      return {0, 2};
-    case DType::Q2_K:
-      return {80, 82};
-    case DType::Q3_K:
-      return {108, -1};
-    case DType::Q6_K:
-      return {208, -1};
-    case DType::TQ1_0:
-      return {52, -1};
-    case DType::TQ2_0:
-      return {64, -1};
-    case DType::MXFP4:
-      return {};
-    default:
-      return {0, -1};
+    case DType::Q5_K: return {0, 2};
+    case DType::Q2_K: return {80, 82};
+    case DType::Q3_K: return {108, -1};
+    case DType::Q6_K: return {208, -1};
+    case DType::TQ1_0: return {52, -1};
+    case DType::TQ2_0: return {64, -1};
+    case DType::MXFP4: return {};
+    default: return {0, -1};
   }
 }
 
@@ -245,70 +221,43 @@ bool has_definition(DType dtype) noexcept {
     case DType::I16:
     case DType::I32:
     case DType::I64:
-    case DType::F64:
-      return false;
-    default:
-      return true;
+    case DType::F64: return false;
+    default: return true;
   }
 }
 
 double defined_value(DType dtype, const std::byte* block, int64_t j) noexcept {
   const Bits b(block);
   switch (dtype) {
-    case DType::F32:
-      return b.single(0);
-    case DType::F16:
-      return b.half(0);
-    case DType::BF16:
-      return b.bfloat(0);
-    case DType::Q4_0:
-      return b.half(0) * (nibble_of_32(b, 2, j) - 8);
-    case DType::Q4_1:
-      return b.half(0) * nibble_of_32(b, 4, j) + b.half(2);
-    case DType::Q5_0:
-      return b.half(0) * (q5(b, j, 2, 6) - 16);
-    case DType::Q5_1:
-      return b.half(0) * q5(b, j, 4, 8) + b.half(2);
-    case DType::Q8_0:
-      return b.half(0) * b.whole_signed(2 + j);
-    case DType::Q2_K:
-      return q2_k(b, j);
-    case DType::Q3_K:
-      return q3_k(b, j);
-    case DType::Q4_K:
-      return q4_or_5_k(b, j, false);
-    case DType::Q5_K:
-      return q4_or_5_k(b, j, true);
-    case DType::Q6_K:
-      return q6_k(b, j);
-    case DType::IQ2_XXS:
-      return iq2_xxs(b, j);
-    case DType::IQ2_XS:
-      return iq2_xs(b, j);
-    case DType::IQ2_S:
-      return iq2_s(b, j);
-    case DType::IQ3_XXS:
-      return iq3_xxs(b, j);
-    case DType::IQ3_S:
-      return iq3_s(b, j);
-    case DType::IQ1_S:
-      return iq1_s(b, j);
-    case DType::IQ4_NL:
-      return b.half(0) * iq4_level(nibble_of_32(b, 2, j));
-    case DType::IQ4_XS:
-      return iq4_xs(b, j);
-    case DType::TQ1_0:
-      return tq1_0(b, j);
-    case DType::TQ2_0:
-      return b.half(64) * (crumb_of_256(b, 0, j) - 1);
-    case DType::MXFP4:
-      return mxfp4(b, j);
+    case DType::F32: return b.single(0);
+    case DType::F16: return b.half(0);
+    case DType::BF16: return b.bfloat(0);
+    case DType::Q4_0: return b.half(0) * (nibble_of_32(b, 2, j) - 8);
+    case DType::Q4_1: return b.half(0) * nibble_of_32(b, 4, j) + b.half(2);
+    case DType::Q5_0: return b.half(0) * (q5(b, j, 2, 6) - 16);
+    case DType::Q5_1: return b.half(0) * q5(b, j, 4, 8) + b.half(2);
+    case DType::Q8_0: return b.half(0) * b.whole_signed(2 + j);
+    case DType::Q2_K: return q2_k(b, j);
+    case DType::Q3_K: return q3_k(b, j);
+    case DType::Q4_K: return q4_or_5_k(b, j, false);
+    case DType::Q5_K: return q4_or_5_k(b, j, true);
+    case DType::Q6_K: return q6_k(b, j);
+    case DType::IQ2_XXS: return iq2_xxs(b, j);
+    case DType::IQ2_XS: return iq2_xs(b, j);
+    case DType::IQ2_S: return iq2_s(b, j);
+    case DType::IQ3_XXS: return iq3_xxs(b, j);
+    case DType::IQ3_S: return iq3_s(b, j);
+    case DType::IQ1_S: return iq1_s(b, j);
+    case DType::IQ4_NL: return b.half(0) * iq4_level(nibble_of_32(b, 2, j));
+    case DType::IQ4_XS: return iq4_xs(b, j);
+    case DType::TQ1_0: return tq1_0(b, j);
+    case DType::TQ2_0: return b.half(64) * (crumb_of_256(b, 0, j) - 1);
+    case DType::MXFP4: return mxfp4(b, j);
     case DType::I8:
     case DType::I16:
     case DType::I32:
     case DType::I64:
-    case DType::F64:
-      break;
+    case DType::F64: break;
   }
   return std::numeric_limits<double>::quiet_NaN();
 }

@@ -16,8 +16,7 @@ namespace assay::verify {
 namespace {
 
 bool same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
 TEST(Definitions, GiveTheFacts) {
@@ -30,13 +29,10 @@ TEST(Definitions, GiveTheFacts) {
     ASSERT_NE(format, nullptr);
     ++n_formats;
     for (size_t i = 0; i < fact.at("blocks").as_array().size(); ++i) {
-      const std::vector<std::byte> block =
-          test::from_hex(test::text(fact.at("blocks").as_array()[i]));
-      const std::vector<float> values =
-          test::floats_from_hex(test::text(fact.at("values").as_array()[i]));
+      const std::vector<std::byte> block = test::from_hex(test::text(fact.at("blocks").as_array()[i]));
+      const std::vector<float> values = test::floats_from_hex(test::text(fact.at("values").as_array()[i]));
       for (size_t j = 0; j < values.size(); ++j) {
-        const auto found =
-            static_cast<float>(defined_value(format->dtype, block.data(), static_cast<int64_t>(j)));
+        const auto found = static_cast<float>(defined_value(format->dtype, block.data(), static_cast<int64_t>(j)));
         ASSERT_TRUE(same(found, values[j]))
             << "block " << i << ", element " << j << ": " << found << " against " << values[j];
       }
@@ -59,9 +55,8 @@ TEST(Definitions, EveryFormatDecodesAsItIsDefined) {
     for (int64_t j = 0; j < kElements; ++j) {
       const std::byte* block = row.data() + j / t.block_elements * t.block_bytes;
       ASSERT_TRUE(scales_are_finite(format.dtype, block));
-      ASSERT_TRUE(
-          same(decoded[static_cast<size_t>(j)],
-               static_cast<float>(defined_value(format.dtype, block, j % t.block_elements))))
+      ASSERT_TRUE(same(decoded[static_cast<size_t>(j)],
+                       static_cast<float>(defined_value(format.dtype, block, j % t.block_elements))))
           << j;
     }
   }

@@ -29,8 +29,7 @@ std::map<std::string, size_t, std::less<>> op_indices(const ops::Plan& plan) {
 void require_equal(const std::string& path, std::string_view what, int64_t needed, int64_t found) {
   if (needed == found) return;
   throw Error(Errc::bad_request,
-              fmt::format("{}: the dump is of another model: {} needs to be {}, found {}", path,
-                          what, needed, found));
+              fmt::format("{}: the dump is of another model: {} needs to be {}, found {}", path, what, needed, found));
 }
 
 int64_t n_outputs(const trace::DumpBatch& batch) {
@@ -38,8 +37,8 @@ int64_t n_outputs(const trace::DumpBatch& batch) {
 }
 
 // The rows and width that the plan gives an op's announced value.
-void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& op,
-                 const trace::DumpBatch& batch, const trace::DumpTensor& tensor) {
+void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& op, const trace::DumpBatch& batch,
+                 const trace::DumpTensor& tensor) {
   const ops::Value& value = plan.values[static_cast<size_t>(ops::announced_value(op))];
   require_equal(path, fmt::format("the width of {}", op.name), value.width, tensor.width);
   const auto n_tokens = static_cast<int64_t>(batch.tokens.size());
@@ -51,8 +50,7 @@ void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& 
 
 class Examiner {
  public:
-  Examiner(DumpSource& source, const ops::Plan& plan)
-      : source_(source), plan_(plan), indices_(op_indices(plan)) {}
+  Examiner(DumpSource& source, const ops::Plan& plan) : source_(source), plan_(plan), indices_(op_indices(plan)) {}
 
   void take(trace::DumpBatch batch) {
     for (int32_t& sequence : batch.sequences) {
@@ -69,15 +67,13 @@ class Examiner {
   void take(const trace::DumpTensor& tensor) {
     const auto found = indices_.find(tensor.op);
     if (found == indices_.end()) {
-      throw Error(Errc::bad_request,
-                  fmt::format("{}: the dump is of another model: {} is no op of this one",
-                              source_.path, base::shown(tensor.op)));
+      throw Error(Errc::bad_request, fmt::format("{}: the dump is of another model: {} is no op of this one",
+                                                 source_.path, base::shown(tensor.op)));
     }
     std::vector<bool>& present = source_.ops_present.back();
     if (present[found->second]) {
-      throw Error(Errc::bad_request,
-                  fmt::format("{}: {} needs to be once in a batch, found it twice in batch {}",
-                              source_.path, tensor.op, source_.batches.size() - 1));
+      throw Error(Errc::bad_request, fmt::format("{}: {} needs to be once in a batch, found it twice in batch {}",
+                                                 source_.path, tensor.op, source_.batches.size() - 1));
     }
     present[found->second] = true;
     ever_.insert(found->second);
@@ -86,9 +82,7 @@ class Examiner {
 
   void finish() {
     if (source_.batches.empty() || ever_.empty()) {
-      throw Error(
-          Errc::bad_request,
-          fmt::format("{}: needs at least one batch with values, found none", source_.path));
+      throw Error(Errc::bad_request, fmt::format("{}: needs at least one batch with values, found none", source_.path));
     }
     for (size_t i = 0; i < plan_.ops.size(); ++i) {
       const ops::Op& op = plan_.ops[i];
@@ -150,8 +144,7 @@ class Sorter {
   }
 
   [[noreturn]] void changed() const {
-    throw Error(Errc::bad_file,
-                fmt::format("{}: the dump changed while it was read", source_.path));
+    throw Error(Errc::bad_file, fmt::format("{}: the dump changed while it was read", source_.path));
   }
 
  private:
@@ -183,8 +176,7 @@ DumpSource examine_dump(const std::string& path, const ops::Plan& plan) {
   source.path = path;
   trace::DumpReader reader(path);
   source.header = reader.header();
-  require_equal(path, "its number of layers", static_cast<int64_t>(ops::n_layers(plan)),
-                source.header.n_layers);
+  require_equal(path, "its number of layers", static_cast<int64_t>(ops::n_layers(plan)), source.header.n_layers);
   require_equal(path, "d_model", plan.d_model, source.header.d_model);
   require_equal(path, "vocab_size", plan.vocab_size, source.header.vocab_size);
   Examiner examiner(source, plan);
@@ -203,8 +195,7 @@ void replay_dump(const DumpSource& source, const ops::Plan& plan, const DumpSink
     if (n_begun == 0) return;
     sorter.end();
     sink.end();
-    if (sink.progress)
-      sink.progress(static_cast<double>(n_begun) / static_cast<double>(source.batches.size()));
+    if (sink.progress) sink.progress(static_cast<double>(n_begun) / static_cast<double>(source.batches.size()));
   };
   for (Kind kind = reader.next(); kind != Kind::end; kind = reader.next()) {
     if (kind == Kind::tensor) {

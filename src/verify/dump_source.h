@@ -32,8 +32,7 @@ DumpSource examine_dump(const std::string& path, const ops::Plan& plan);
 // in memory until its turn.
 struct DumpSink {
   std::function<void(const ops::Batch& batch)> begin;
-  std::function<void(const ops::Op& op, const trace::DumpTensor& tensor)>
-      tensor;  // with the plan's rows
+  std::function<void(const ops::Op& op, const trace::DumpTensor& tensor)> tensor;  // with the plan's rows
   std::function<void()> end;
   std::function<void(double share)> progress = {};
 };

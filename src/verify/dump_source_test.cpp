@@ -30,8 +30,7 @@ class DumpSourceTest : public testing::Test {
     test::TinyLlamaWriter(spec).file().write(folder_ / "tiny.gguf");
     ContextOptions options;
     options.n_threads = 1;
-    subject_ =
-        own_subject(Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false}), options);
+    subject_ = own_subject(Model::load((folder_ / "tiny.gguf").string(), {.tokenizer = false}), options);
     run_.header = test::header_of(plan(), subject_.declared);
     run_.batches = test::batches_of(std::vector<int32_t>{3, 1, 4, 1, 5}, 3);
   }
@@ -185,9 +184,7 @@ TEST_F(DumpSourceTest, AFileThatChangesMeanwhileIsRefused) {
   write();
   EXPECT_THROW(replayed(source, plan()), Error);
   run_.batches = test::batches_of(std::vector<int32_t>{3, 1, 4, 1, 5}, 3);
-  run_.change = [](int64_t i_batch, trace::DumpTensor& tensor) {
-    return i_batch == 0 || tensor.op != "token_embd";
-  };
+  run_.change = [](int64_t i_batch, trace::DumpTensor& tensor) { return i_batch == 0 || tensor.op != "token_embd"; };
   write();
   EXPECT_THROW(replayed(source, plan()), Error);
 }

@@ -44,15 +44,12 @@ class Tightness {
       fmt::print(
           "{:24} {:10} bound / error: median {:7.1f}, least {:6.1f}; as declared {:7.1f}, {:6.1f}; "
           "worst element at {:.2f} of its bound\n",
-          name, kind, middle(s.given), least(s.given), middle(s.declared), least(s.declared),
-          s.worst_ratio);
+          name, kind, middle(s.given), least(s.given), middle(s.declared), least(s.declared), s.worst_ratio);
     }
   }
 
  private:
-  static double least(const std::vector<double>& x) {
-    return x.empty() ? NAN : *std::min_element(x.begin(), x.end());
-  }
+  static double least(const std::vector<double>& x) { return x.empty() ? NAN : *std::min_element(x.begin(), x.end()); }
   static double middle(std::vector<double>& x) {
     if (x.empty()) return NAN;
     std::nth_element(x.begin(), x.begin() + static_cast<int64_t>(x.size() / 2), x.end());
@@ -69,8 +66,7 @@ T any_of(Random& random, std::initializer_list<T> choices) {
 test::TinyShape random_shape(Random& random, ops::CacheType cache) {
   test::TinyShape s;
   const auto formats = quant::all_formats();
-  const quant::Format& format =
-      formats[static_cast<size_t>(random.below(static_cast<int>(formats.size())))];
+  const quant::Format& format = formats[static_cast<size_t>(random.below(static_cast<int>(formats.size())))];
   s.dtype = format.dtype;
   s.n_kv_heads = any_of<int64_t>(random, {1, 1, 2, 3});
   s.n_heads = s.n_kv_heads * any_of<int64_t>(random, {1, 2, 3, 4});
@@ -112,8 +108,7 @@ TEST(VerifyHealthy, RandomSmallModelsStayWithinTheirBounds) {
   const int n_models = test::rounds(1000, 200);
   for (int i = 0; i < n_models && n_failed < 10; ++i) {
     Random random(static_cast<uint64_t>(i) + 1);
-    CheckedSetting setting =
-        settings[static_cast<size_t>(random.below(static_cast<int>(settings.size())))];
+    CheckedSetting setting = settings[static_cast<size_t>(random.below(static_cast<int>(settings.size())))];
     setting.kernels = sets[static_cast<size_t>(random.below(static_cast<int>(sets.size())))];
     const test::TinyPlan tiny(random_shape(random, setting.cache));
     CheckedRun run(tiny.plan, setting, pool, 320, 2);
@@ -121,22 +116,19 @@ TEST(VerifyHealthy, RandomSmallModelsStayWithinTheirBounds) {
     const std::vector<int32_t> tokens =
         run.random_tokens(is_long ? 300 : 6 + random.below(14), static_cast<uint64_t>(i));
     for (size_t done = 0; done < tokens.size();) {
-      const size_t n =
-          std::min(tokens.size() - done, static_cast<size_t>(1 + random.below(is_long ? 200 : 12)));
+      const size_t n = std::min(tokens.size() - done, static_cast<size_t>(1 + random.below(is_long ? 200 : 12)));
       run.run(std::span(tokens).subspan(done, n), random.below(2), nullptr, random.below(2) == 0);
       done += n;
     }
-    EXPECT_EQ(run.failure(), "") << "model " << i << ", "
-                                 << tensor::traits(tiny.plan.weights[0].view.dtype).name << ", "
-                                 << setting.name;
+    EXPECT_EQ(run.failure(), "") << "model " << i << ", " << tensor::traits(tiny.plan.weights[0].view.dtype).name
+                                 << ", " << setting.name;
     n_failed += run.checker.place().has_value() ? 1 : 0;
     if (!setting.oracle) tightness.add(run.checker);
   }
   tightness.print(fmt::format("{} small models", n_models));
 }
 
-void check_real(const std::filesystem::path& path, const char* title, const CheckedSetting& setting,
-                int n_tokens) {
+void check_real(const std::filesystem::path& path, const char* title, const CheckedSetting& setting, int n_tokens) {
   ASSAY_REQUIRE_FILE(path);
   const std::shared_ptr<const Model> model = Model::load(path.string());
   const ops::Plan& plan = model->state().built.plan;
@@ -149,15 +141,14 @@ void check_real(const std::filesystem::path& path, const char* title, const Chec
       "been widely regarded as a bad move. ";
   std::vector<int32_t> ids = model->tokenizer()->encode(text, {});
   while (static_cast<int>(ids.size()) < n_tokens)
-    ids.insert(ids.end(), ids.begin(),
-               ids.begin() + std::min<int64_t>(static_cast<int64_t>(ids.size()),
-                                               n_tokens - static_cast<int64_t>(ids.size())));
+    ids.insert(
+        ids.end(), ids.begin(),
+        ids.begin() + std::min<int64_t>(static_cast<int64_t>(ids.size()), n_tokens - static_cast<int64_t>(ids.size())));
   ids.resize(static_cast<size_t>(n_tokens));
   const auto begin = std::chrono::steady_clock::now();
   run.run(std::span(ids).first(static_cast<size_t>(n_tokens - 5)), 0, nullptr, false);
   run.run(std::span(ids).last(5));
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   EXPECT_EQ(run.failure(), "") << title << ", " << setting.name;
   Tightness tightness;
   tightness.add(run.checker);

@@ -14,8 +14,7 @@ constexpr int64_t kChunkMax = int64_t{1} << 20;
 std::optional<int64_t> parse_chunk(std::string_view text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kChunkMax)
-    return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || n < 1 || n > kChunkMax) return std::nullopt;
   return n;
 }
 
@@ -41,8 +40,10 @@ std::string mode_names() {
 
 void require_judged(const ContextOptions& options) {
   if (options.numerics != Numerics::fast) return;
-  throw Error(Errc::bad_request, "verify: mode fast has a tolerance for its logits, none for each operation, so there is nothing to judge it by; "
-                                 "`assay perplexity --numerics exact --against fast` measures how far it is, and mode exact can be verified");
+  throw Error(
+      Errc::bad_request,
+      "verify: mode fast has a tolerance for its logits, none for each operation, so there is nothing to judge it by; "
+      "`assay perplexity --numerics exact --against fast` measures how far it is, and mode exact can be verified");
 }
 
 bool promise_same_bits(const ContextOptions& a, const ContextOptions& b) {

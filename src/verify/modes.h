@@ -21,7 +21,8 @@ std::optional<Mode> parse_mode(std::string_view text, const ContextOptions& base
 
 std::string mode_names();  // for messages
 
-// Error(bad_request) for a mode whose values verify cannot judge op by op: mode fast states a tolerance of its logits only.
+// Error(bad_request) for a mode whose values verify cannot judge op by op: mode fast states a tolerance of its logits
+// only.
 void require_judged(const ContextOptions& options);
 
 // Whether the two promise the same bits: the same numerics in all but kernels, threads and chunks.

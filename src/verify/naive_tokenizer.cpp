@@ -52,8 +52,7 @@ std::optional<TokenId> find_id(const gguf::Metadata& metadata, std::string_view 
 
 }  // namespace
 
-NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer)
-    : tokenizer_(&tokenizer) {
+NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {
   const std::string_view model = metadata.require_string("tokenizer.ggml.model");
   is_bpe_ = model == "gpt2" || model == "gemma4";
   const std::vector<std::string_view> tokens = metadata.require_strings("tokenizer.ggml.tokens");
@@ -64,8 +63,7 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     writes_blanks_ = writes_blanks_ || tokens[i] == kBlank;
     const TokenKind kind = tokenizer.kind(id);
     if (kind == TokenKind::user_defined) specials_.push_back({tokens[i], id, true});
-    if (kind == TokenKind::control || kind == TokenKind::unknown)
-      specials_.push_back({tokens[i], id, false});
+    if (kind == TokenKind::control || kind == TokenKind::unknown) specials_.push_back({tokens[i], id, false});
   }
   bos_ = tokenizer.bos();
   eos_ = tokenizer.eos();
@@ -80,8 +78,7 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
   if (is_bpe_) {
     const std::vector<std::string_view> merges =
         metadata.find_strings("tokenizer.ggml.merges").value_or(std::vector<std::string_view>{});
-    for (size_t rank = 0; rank < merges.size(); ++rank)
-      ranks_.emplace(std::string(merges[rank]), rank);
+    for (size_t rank = 0; rank < merges.size(); ++rank) ranks_.emplace(std::string(merges[rank]), rank);
     adds_space_ = false;
     adds_bos_ = bos_.has_value();
   }
@@ -92,13 +89,13 @@ NaiveTokenizer::NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& 
     ignores_merges_ = rules->ignores_merges;
     adds_bos_ = rules->adds_bos && bos_.has_value();
   } else if (!is_bpe_ && !unigram_) {
-    scores_ = metadata.find_floats("tokenizer.ggml.scores")
-                  .value_or(std::vector<float>(tokens.size(), 0.0f));
+    scores_ = metadata.find_floats("tokenizer.ggml.scores").value_or(std::vector<float>(tokens.size(), 0.0f));
     adds_space_ = metadata.find_bool("tokenizer.ggml.add_space_prefix").value_or(true);
     joins_blanks_ = metadata.find_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false);
     adds_bos_ = bos_.has_value();
   }
-  adds_bos_ = metadata.find_bool("tokenizer.ggml.add_bos_token").value_or(adds_bos_) || (model == "gemma4" && bos_.has_value());
+  adds_bos_ =
+      metadata.find_bool("tokenizer.ggml.add_bos_token").value_or(adds_bos_) || (model == "gemma4" && bos_.has_value());
   adds_eos_ = metadata.find_bool("tokenizer.ggml.add_eos_token").value_or(adds_eos_);
 }
 
@@ -118,8 +115,7 @@ std::vector<std::string> NaiveTokenizer::merged(std::vector<std::string> parts) 
         const auto id = ids_.find(parts[i] + parts[i + 1]);
         if (id == ids_.end()) continue;
         const TokenKind kind = tokenizer_->kind(id->second);
-        if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte)
-          continue;
+        if (kind == TokenKind::control || kind == TokenKind::unknown || kind == TokenKind::byte) continue;
         const float score = scores_[static_cast<size_t>(id->second)];
         if (best < parts.size() && score <= best_score) continue;
         best = i;
@@ -141,12 +137,10 @@ void NaiveTokenizer::encode_words(std::string_view raw, std::vector<TokenId>& ou
     std::string whole;
     for (; begin < end; ++begin) {
       whole += letter(text[begin]);
-      if (ids_.contains(letter(text[begin])))
-        parts.push_back(letter(text[begin]));  // a byte without a token vanishes
+      if (ids_.contains(letter(text[begin]))) parts.push_back(letter(text[begin]));  // a byte without a token vanishes
     }
     const auto known = ids_.find(whole);
-    if (ignores_merges_ && known != ids_.end() &&
-        tokenizer_->kind(known->second) != TokenKind::control) {
+    if (ignores_merges_ && known != ids_.end() && tokenizer_->kind(known->second) != TokenKind::control) {
       out.push_back(known->second);
       continue;
     }
@@ -177,15 +171,13 @@ void NaiveTokenizer::append_part(const std::string& part, std::vector<TokenId>& 
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens,
-                                   std::vector<TokenId>& out) const {
+void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens, std::vector<TokenId>& out) const {
   std::string plain(is_bpe_ && !text::is_utf8(raw) ? text::repaired_utf8(raw) : raw);
   if (joins_blanks_) {
     const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
     plain.erase(std::unique(plain.begin(), plain.end(), both_blank), plain.end());
     const size_t first = plain.find_first_not_of(' ');
-    if (first != std::string::npos)
-      plain = plain.substr(first, plain.find_last_not_of(' ') + 1 - first);
+    if (first != std::string::npos) plain = plain.substr(first, plain.find_last_not_of(' ') + 1 - first);
   }
   std::string text = adds_space_ && opens ? std::string(kBlank) : std::string();
   for (const char c : plain) {
@@ -209,15 +201,13 @@ const NaiveTokenizer::Special* NaiveTokenizer::special_at(std::string_view text,
         (longest != nullptr && longest->text.size() >= special.text.size()))
       continue;
     bool allowed = true;
-    for (size_t i = at; !special.anywhere && i < at + special.text.size(); ++i)
-      allowed = allowed && parsed[i];
+    for (size_t i = at; !special.anywhere && i < at + special.text.size(); ++i) allowed = allowed && parsed[i];
     if (allowed) longest = &special;
   }
   return longest;
 }
 
-std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces,
-                                            std::optional<bool> add_bos) const {
+std::vector<TokenId> NaiveTokenizer::encode(std::span<const TextPiece> pieces, std::optional<bool> add_bos) const {
   std::string text;
   std::vector<bool> parsed;  // by byte
   for (const TextPiece& piece : pieces) {
@@ -272,7 +262,8 @@ std::optional<std::string> NaiveTokenizer::round_trip(std::string_view text) con
   if (!splitter_) {
     const std::vector<TokenId> ids = encode(text, false, false);
     const bool has_unknown = unknown_ && std::find(ids.begin(), ids.end(), *unknown_) != ids.end();
-    const bool has_own = std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer_->kind(id) == TokenKind::user_defined; });
+    const bool has_own = std::any_of(ids.begin(), ids.end(),
+                                     [&](TokenId id) { return tokenizer_->kind(id) == TokenKind::user_defined; });
     if (unigram_ && !has_unknown && !has_own) return comes_back(text);
     if (has_unknown || joins_blanks_ || !writes_blanks_) return std::nullopt;
     return is_bpe_ && !text::is_utf8(text) ? text::repaired_utf8(text) : std::string(text);

@@ -25,14 +25,14 @@ class NaiveTokenizer {
   NaiveTokenizer(const gguf::Metadata& metadata, const Tokenizer& tokenizer);
 
   // add_bos: nullopt: as the file says.
-  std::vector<TokenId> encode(std::span<const TextPiece> pieces,
-                              std::optional<bool> add_bos = std::nullopt) const;
+  std::vector<TokenId> encode(std::span<const TextPiece> pieces, std::optional<bool> add_bos = std::nullopt) const;
   std::vector<TokenId> encode(std::string_view text, bool parse_special,
                               std::optional<bool> add_bos = std::nullopt) const;
 
   bool adds_bos() const noexcept { return adds_bos_; }
   bool adds_eos() const noexcept { return adds_eos_; }
-  // Whether every blank can be written: of sentence pieces the mark U+2581 is one. Without it the mark's bytes come back in a blank's place.
+  // Whether every blank can be written: of sentence pieces the mark U+2581 is one. Without it the mark's bytes come
+  // back in a blank's place.
   bool writes_blanks() const noexcept { return splitter_ != nullptr || unigram_ != nullptr || writes_blanks_; }
   // What decode(encode(text)) has to be; nullopt where characters become the unknown token or
   // blanks are changed.
@@ -49,8 +49,7 @@ class NaiveTokenizer {
   void encode_pieces(std::string_view text, bool opens, std::vector<TokenId>& out) const;
   std::string comes_back(std::string_view text) const;
   void append_part(const std::string& part, std::vector<TokenId>& out) const;
-  const Special* special_at(std::string_view text, size_t at,
-                            const std::vector<bool>& parsed) const;
+  const Special* special_at(std::string_view text, size_t at, const std::vector<bool>& parsed) const;
 
   const Tokenizer* tokenizer_;
   bool is_bpe_ = false;  // pairs by the rank of merges; with a splitter, of bytes in words, else of characters

@@ -36,8 +36,7 @@ std::vector<std::string> special_texts(const Tokenizer& tokenizer, size_t n_max)
   }
   std::vector<std::string> texts;
   for (const TokenId id : ids) {
-    if (tokenizer.kind(id) == TokenKind::control && !tokenizer.text(id).empty() &&
-        texts.size() < n_max) {
+    if (tokenizer.kind(id) == TokenKind::control && !tokenizer.text(id).empty() && texts.size() < n_max) {
       texts.emplace_back(tokenizer.text(id));
     }
   }
@@ -129,8 +128,7 @@ int64_t prompt_size(const Subject& subject, const StageRun& run) {
   const int64_t n_ctx = subject.model->state().n_ctx_usable();
   if (n > n_ctx) {
     throw Error(Errc::bad_request,
-                fmt::format("the prompt: needs at most the {} tokens of the model's context, found {}",
-                            n_ctx, n));
+                fmt::format("the prompt: needs at most the {} tokens of the model's context, found {}", n_ctx, n));
   }
   return n;
 }
@@ -144,8 +142,7 @@ int64_t probe_size(const Subject& subject, const StageRun& run, int64_t quick, i
   return std::min(n, subject.model->state().n_ctx_usable());
 }
 
-std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min,
-                               int64_t n_max) {
+std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min, int64_t n_max) {
   std::vector<TokenId> ids;
   const int64_t n_vocab = subject.model->vocab_size();
   if (subject.encode) {
@@ -157,10 +154,9 @@ std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int6
       text += english_paragraph();
     }
     do {
-      const std::vector<TokenId> more =
-          subject.encode(text, {.parse_special = false,
-                                .add_bos = ids.empty() ? std::nullopt : std::optional(false),
-                                .add_eos = false});
+      const std::vector<TokenId> more = subject.encode(
+          text,
+          {.parse_special = false, .add_bos = ids.empty() ? std::nullopt : std::optional(false), .add_eos = false});
       if (more.empty()) break;
       ids.insert(ids.end(), more.begin(), more.end());
     } while (static_cast<int64_t>(ids.size()) < n_min);

@@ -14,11 +14,9 @@ struct Entry {
   double logit;
 };
 
-void penalise(std::vector<double>& logits, const SamplerOptions& o,
-              std::span<const TokenId> history) {
-  const size_t n = o.penalty_last_n < 0
-                       ? history.size()
-                       : std::min(history.size(), static_cast<size_t>(o.penalty_last_n));
+void penalise(std::vector<double>& logits, const SamplerOptions& o, std::span<const TokenId> history) {
+  const size_t n =
+      o.penalty_last_n < 0 ? history.size() : std::min(history.size(), static_cast<size_t>(o.penalty_last_n));
   std::map<TokenId, int64_t> counts;
   for (const TokenId id : history.last(n)) ++counts[id];
   for (const auto& [id, count] : counts) {
@@ -32,8 +30,7 @@ std::vector<double> softmax(const std::vector<Entry>& entries) {
   std::vector<double> shares;
   double sum = 0;
   for (const Entry& entry : entries) sum += std::exp(entry.logit - entries.front().logit);
-  for (const Entry& entry : entries)
-    shares.push_back(std::exp(entry.logit - entries.front().logit) / sum);
+  for (const Entry& entry : entries) shares.push_back(std::exp(entry.logit - entries.front().logit) / sum);
   return shares;
 }
 
@@ -42,13 +39,11 @@ std::vector<double> softmax(const std::vector<Entry>& entries) {
 std::vector<double> reference_distribution(const SamplerOptions& o, std::span<const float> raw,
                                            std::span<const TokenId> history) {
   std::vector<double> logits(raw.begin(), raw.end());
-  for (const LogitBias& bias : o.logit_bias)
-    logits[static_cast<size_t>(bias.token)] += static_cast<double>(bias.bias);
+  for (const LogitBias& bias : o.logit_bias) logits[static_cast<size_t>(bias.token)] += static_cast<double>(bias.bias);
   penalise(logits, o, history);
   std::vector<Entry> entries;  // from the most likely on; equals by id
   for (size_t id = 0; id < logits.size(); ++id) entries.push_back({id, logits[id]});
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.logit > b.logit; });
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.logit > b.logit; });
   if (o.top_k > 0) entries.resize(std::min(entries.size(), static_cast<size_t>(o.top_k)));
   if (o.top_p < 1) {
     const std::vector<double> shares = softmax(entries);
@@ -80,8 +75,8 @@ ChiSquare chi_square(std::span<const TokenId> draws, std::span<const double> pro
   ChiSquare result;
   std::vector<double> counts(probabilities.size(), 0.0);
   for (const TokenId id : draws) {
-    const bool possible = id >= 0 && static_cast<size_t>(id) < counts.size() &&
-                          probabilities[static_cast<size_t>(id)] > 0;
+    const bool possible =
+        id >= 0 && static_cast<size_t>(id) < counts.size() && probabilities[static_cast<size_t>(id)] > 0;
     if (possible) {
       counts[static_cast<size_t>(id)] += 1;
     } else {

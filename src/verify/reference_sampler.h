@@ -12,8 +12,7 @@ namespace assay::verify {
 // The probability of every token after logit bias, penalties, top-k, top-p, min-p and temperature,
 // in that order; 0 for those left out. Temperature 0: 1 for the token of the largest logit, the
 // lowest id among equals. The options' other steps must be off.
-std::vector<double> reference_distribution(const SamplerOptions& options,
-                                           std::span<const float> logits,
+std::vector<double> reference_distribution(const SamplerOptions& options, std::span<const float> logits,
                                            std::span<const TokenId> history);
 
 // Pearson's statistic of draws against probabilities; tokens of which fewer than 5 are expected

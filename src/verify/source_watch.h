@@ -35,8 +35,7 @@ class SourceWatch final : public ops::OpObserver {
 
   void begin(const ops::Batch& batch);  // valid until end()
   bool wants(const ops::Op&) override { return true; }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
-             std::span<const double> values) override;
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override;
   void end();
 
   const bounds::FailedOp* first_failure() const noexcept { return checker_.first_failure(); }

@@ -15,11 +15,9 @@
 namespace assay::verify {
 namespace {
 
-constexpr int64_t kLogitsBytes =
-    64 << 20;  // as doubles: rows of logits that stages ask for at a time; or 32 rows
+constexpr int64_t kLogitsBytes = 64 << 20;  // as doubles: rows of logits that stages ask for at a time; or 32 rows
 
-std::vector<std::string> stream(const std::shared_ptr<const Tokenizer>& tokenizer,
-                                std::span<const TokenId> ids) {
+std::vector<std::string> stream(const std::shared_ptr<const Tokenizer>& tokenizer, std::span<const TokenId> ids) {
   StreamDecoder decoder(tokenizer, false, false);
   std::vector<std::string> shown;
   shown.reserve(ids.size() + 1);
@@ -28,12 +26,10 @@ std::vector<std::string> stream(const std::shared_ptr<const Tokenizer>& tokenize
   return shown;
 }
 
-std::vector<TokenId> draw(const Model& model, const SamplerOptions& options,
-                          std::span<const float> logits, std::span<const TokenId> history,
-                          int64_t n_draws) {
+std::vector<TokenId> draw(const Model& model, const SamplerOptions& options, std::span<const float> logits,
+                          std::span<const TokenId> history, int64_t n_draws) {
   Sampler::TokenText text;
-  if (model.tokenizer())
-    text = [tokenizer = model.tokenizer()](TokenId id) { return tokenizer->piece(id); };
+  if (model.tokenizer()) text = [tokenizer = model.tokenizer()](TokenId id) { return tokenizer->piece(id); };
   Sampler sampler(options, static_cast<int64_t>(logits.size()), std::move(text));
   sampler.start(history);
   std::vector<TokenId> drawn;
@@ -49,15 +45,9 @@ void add_text_parts(Subject& subject) {
   subject.encode = [tokenizer](std::string_view text, const EncodeOptions& options) {
     return tokenizer->encode(text, options);
   };
-  subject.decode = [tokenizer](std::span<const TokenId> ids, bool special) {
-    return tokenizer->decode(ids, special);
-  };
-  subject.decode_stream = [tokenizer](std::span<const TokenId> ids) {
-    return stream(tokenizer, ids);
-  };
-  subject.is_end_of_generation = [tokenizer](TokenId id) {
-    return tokenizer->is_end_of_generation(id);
-  };
+  subject.decode = [tokenizer](std::span<const TokenId> ids, bool special) { return tokenizer->decode(ids, special); };
+  subject.decode_stream = [tokenizer](std::span<const TokenId> ids) { return stream(tokenizer, ids); };
+  subject.is_end_of_generation = [tokenizer](TokenId id) { return tokenizer->is_end_of_generation(id); };
   std::shared_ptr<const ChatTemplate> chat;
   try {
     chat = subject.model->chat_template();
@@ -79,25 +69,23 @@ Subject own_subject(std::shared_ptr<const Model> model, const ContextOptions& as
   Subject subject;
   subject.model = std::move(model);
   subject.declared = trace::own_declared(options);
-  subject.make_executor = [options, pool, loaded = subject.model](
-                              int64_t n_ctx, int64_t n_batch_max, int n_sequences) {
+  subject.make_executor = [options, pool, loaded = subject.model](int64_t n_ctx, int64_t n_batch_max, int n_sequences) {
     ContextOptions sized = options;
     sized.n_ctx = n_ctx;
     sized.n_ubatch = n_batch_max;
-    sized.n_outputs_max = std::min(
-        n_batch_max, std::max<int64_t>(32, kLogitsBytes / (loaded->vocab_size() *
-                                                           static_cast<int64_t>(sizeof(double)))));
+    sized.n_outputs_max =
+        std::min(n_batch_max,
+                 std::max<int64_t>(32, kLogitsBytes / (loaded->vocab_size() * static_cast<int64_t>(sizeof(double)))));
     sized.n_sequences = n_sequences;
     return engine::make_executor(*loaded, sized, *pool).executor;
   };
   ContextOptions smallest = options;
   smallest.n_ctx = smallest.n_ubatch = smallest.n_outputs_max = smallest.n_sequences = 1;
-  subject.name =
-      trace::own_name(options, engine::make_executor(*subject.model, smallest, *pool).kernels);
-  subject.decode_row = [](const quant::Format& format, const std::byte* row, int64_t n_elements,
-                          float* out) { quant::decode_row(format, row, n_elements, out); };
-  subject.sample = [loaded = subject.model](const SamplerOptions& sampling,
-                                            std::span<const float> logits,
+  subject.name = trace::own_name(options, engine::make_executor(*subject.model, smallest, *pool).kernels);
+  subject.decode_row = [](const quant::Format& format, const std::byte* row, int64_t n_elements, float* out) {
+    quant::decode_row(format, row, n_elements, out);
+  };
+  subject.sample = [loaded = subject.model](const SamplerOptions& sampling, std::span<const float> logits,
                                             std::span<const TokenId> history, int64_t n_draws) {
     return draw(*loaded, sampling, logits, history, n_draws);
   };

@@ -17,9 +17,9 @@
 #include "assay/sampler.h"
 #include "assay/session.h"
 #include "assay/tokenizer.h"
+#include "bounds/local_op.h"
 #include "ops/plan/executor.h"
 #include "quant/format.h"
-#include "bounds/local_op.h"
 
 namespace assay::verify {
 
@@ -30,11 +30,8 @@ struct Subject {
   bool same_bits = true;  // it promises the same bits wherever a prompt is cut; false: such runs
                           // must agree within rounding only
   // Its batches may ask for as many rows of logits as 64 MiB of doubles hold, 32 at least.
-  std::function<std::unique_ptr<ops::Executor>(int64_t n_ctx, int64_t n_batch_max, int n_sequences)>
-      make_executor;
-  std::function<void(const quant::Format& format, const std::byte* row, int64_t n_elements,
-                     float* out)>
-      decode_row;
+  std::function<std::unique_ptr<ops::Executor>(int64_t n_ctx, int64_t n_batch_max, int n_sequences)> make_executor;
+  std::function<void(const quant::Format& format, const std::byte* row, int64_t n_elements, float* out)> decode_row;
   std::function<std::vector<TokenId>(std::string_view text, const EncodeOptions& options)> encode;
   std::function<std::string(std::span<const TokenId> ids, bool special)> decode;
   // What a terminal is given after each id, and at the end: ids.size() + 1 texts.

@@ -13,8 +13,7 @@ namespace {
 using Ids = std::span<const int32_t>;
 
 size_t common_prefix(Ids a, Ids b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
-                             a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
 bool begins_with(Ids ids, Ids prefix) { return common_prefix(ids, prefix) == prefix.size(); }
@@ -45,25 +44,21 @@ std::string reason(const Tokenizer& tokenizer, Ids ours, Ids found) {
       return "the source begins with BOS more than once: the template or the prompt has one, and "
              "its tokenizer adds "
              "another";
-    if (n_bos_found > n_bos_ours)
-      return "the source begins with a BOS that this file's rules do not add";
+    if (n_bos_found > n_bos_ours) return "the source begins with a BOS that this file's rules do not add";
     return "the source leaves out the BOS that this file's rules add";
   }
   const std::string own = bytes_of(tokenizer, without_bos(ours, bos));
   const std::string other = bytes_of(tokenizer, without_bos(found, bos));
-  if (own == " " + other)
-    return "the source leaves out the blank that this file's rules put before the first word";
-  if (other == " " + own)
-    return "the source puts a blank before the first word, which this file's rules do not";
-  if (own == other)
-    return "the same text cut at other places: another pre-tokenizer, or merges in another order";
+  if (own == " " + other) return "the source leaves out the blank that this file's rules put before the first word";
+  if (other == " " + own) return "the source puts a blank before the first word, which this file's rules do not";
+  if (own == other) return "the same text cut at other places: another pre-tokenizer, or merges in another order";
   return "the source has another text, or another vocabulary";
 }
 
 }  // namespace
 
-std::optional<std::string> explain_tokens(const Tokenizer& tokenizer, const Encode& encode,
-                                          std::string_view text, std::span<const int32_t> found) {
+std::optional<std::string> explain_tokens(const Tokenizer& tokenizer, const Encode& encode, std::string_view text,
+                                          std::span<const int32_t> found) {
   EncodeOptions options;
   std::vector<TokenId> ours = encode(text, options);
   options.parse_special = true;
@@ -74,8 +69,7 @@ std::optional<std::string> explain_tokens(const Tokenizer& tokenizer, const Enco
   return fmt::format(
       "token ids differ from those of this file's tokenizer first at position {}: the source has "
       "{}, here it is {}: {}",
-      i, shown_token(tokenizer, found, i), shown_token(tokenizer, ours, i),
-      reason(tokenizer, ours, found));
+      i, shown_token(tokenizer, found, i), shown_token(tokenizer, ours, i), reason(tokenizer, ours, found));
 }
 
 }  // namespace assay::verify

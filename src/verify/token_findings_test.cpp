@@ -52,11 +52,9 @@ TEST_F(TokenFindings, BosTwiceAndMissing) {
   std::vector<TokenId> found = ids(kText);
   ASSERT_EQ(found.front(), *tokenizer_->bos());
   found.insert(found.begin(), found.front());
-  EXPECT_THAT(explained(kText, found),
-              AllOf(HasSubstr("position 1:"), HasSubstr("more than once")));
+  EXPECT_THAT(explained(kText, found), AllOf(HasSubstr("position 1:"), HasSubstr("more than once")));
   found.erase(found.begin(), found.begin() + 2);
-  EXPECT_THAT(explained(kText, found),
-              AllOf(HasSubstr("position 0:"), HasSubstr("leaves out the BOS")));
+  EXPECT_THAT(explained(kText, found), AllOf(HasSubstr("position 0:"), HasSubstr("leaves out the BOS")));
 }
 
 TEST_F(TokenFindings, ABosThatTheFileDoesNotAskFor) {
@@ -77,19 +75,16 @@ TEST_F(TokenFindings, TheBlankBeforeTheFirstWord) {
   ASSERT_TRUE(bare);
   ASSERT_NE(found.at(1), *bare);
   found.at(1) = *bare;
-  EXPECT_THAT(explained(kText, found),
-              AllOf(HasSubstr("position 1:"), HasSubstr("leaves out the blank")));
+  EXPECT_THAT(explained(kText, found), AllOf(HasSubstr("position 1:"), HasSubstr("leaves out the blank")));
   load("llama-bpe");
-  EXPECT_THAT(explained(kText, ids(" " + std::string(kText))),
-              HasSubstr("puts a blank before the first word"));
+  EXPECT_THAT(explained(kText, ids(" " + std::string(kText))), HasSubstr("puts a blank before the first word"));
 }
 
 TEST_F(TokenFindings, TheSameTextCutElsewhere) {
   load("llama-bpe");
   if (!tokenizer_) return;
-  std::vector<TokenId> found =
-      ids("Hello world, 3333+77");  // digits in threes from the left; as a vocabulary without that
-                                    // rule would not
+  std::vector<TokenId> found = ids("Hello world, 3333+77");  // digits in threes from the left; as a vocabulary without
+                                                             // that rule would not
   found.clear();
   for (const char* part : {"Hello world, ", "33", "33", "+", "777"}) {
     EncodeOptions options;
@@ -103,8 +98,7 @@ TEST_F(TokenFindings, TheSameTextCutElsewhere) {
 TEST_F(TokenFindings, AnotherText) {
   load("llama-spm");
   if (!tokenizer_) return;
-  EXPECT_THAT(explained(kText, ids("Hello there")),
-              AllOf(HasSubstr("position 2:"), HasSubstr("another text")));
+  EXPECT_THAT(explained(kText, ids("Hello there")), AllOf(HasSubstr("position 2:"), HasSubstr("another text")));
   EXPECT_THAT(explained(kText, {}), HasSubstr("position 0: the source has nothing"));
 }
 

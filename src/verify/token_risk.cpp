@@ -16,12 +16,10 @@ std::vector<int32_t> largest(std::span<const double> logits) {
   std::vector<int32_t> ids(logits.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
   const size_t n = std::min(kTopTokens, ids.size());
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n), ids.end(),
-                    [&](int32_t a, int32_t b) {
-                      const double x = logits[static_cast<size_t>(a)],
-                                   y = logits[static_cast<size_t>(b)];
-                      return x != y ? x > y : a < b;
-                    });
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n), ids.end(), [&](int32_t a, int32_t b) {
+    const double x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
   ids.resize(n);
   return ids;
 }
@@ -45,13 +43,11 @@ double divergence(std::span<const double> found, std::span<const double> chain) 
 
 }  // namespace
 
-void add_token_risks(const ops::Batch& batch, std::span<const double> found,
-                     std::span<const double> chain, std::vector<TokenRisk>& risks) {
-  const auto n_outputs = static_cast<size_t>(
-      std::count_if(batch.outputs.begin(), batch.outputs.end(), [](uint8_t o) { return o != 0; }));
-  if (n_outputs == 0 || found.empty() || found.size() != chain.size() ||
-      found.size() % n_outputs != 0)
-    return;
+void add_token_risks(const ops::Batch& batch, std::span<const double> found, std::span<const double> chain,
+                     std::vector<TokenRisk>& risks) {
+  const auto n_outputs =
+      static_cast<size_t>(std::count_if(batch.outputs.begin(), batch.outputs.end(), [](uint8_t o) { return o != 0; }));
+  if (n_outputs == 0 || found.empty() || found.size() != chain.size() || found.size() % n_outputs != 0) return;
   const size_t n_vocab = found.size() / n_outputs;
   size_t i_output = 0;
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
@@ -62,18 +58,14 @@ void add_token_risks(const ops::Batch& batch, std::span<const double> found,
     TokenRisk risk;
     risk.position = batch.positions[i];
     risk.token = batch.tokens[i];
-    const bool finite =
-        std::all_of(row.begin(), row.end(), [](double x) { return std::isfinite(x); });
+    const bool finite = std::all_of(row.begin(), row.end(), [](double x) { return std::isfinite(x); });
     const std::vector<int32_t> top = largest(right);
     risk.oracle_top = top[0];
-    risk.gap = top.size() > 1
-                   ? right[static_cast<size_t>(top[0])] - right[static_cast<size_t>(top[1])]
-                   : 0;
+    risk.gap = top.size() > 1 ? right[static_cast<size_t>(top[0])] - right[static_cast<size_t>(top[1])] : 0;
     if (finite) {
       risk.found_top = largest(row)[0];
       for (const int32_t id : top)
-        risk.error = std::max(
-            risk.error, std::abs(row[static_cast<size_t>(id)] - right[static_cast<size_t>(id)]));
+        risk.error = std::max(risk.error, std::abs(row[static_cast<size_t>(id)] - right[static_cast<size_t>(id)]));
       risk.kl_divergence = divergence(row, right);
     } else {
       risk.found_top = -1;

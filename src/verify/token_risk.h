@@ -11,7 +11,7 @@ namespace assay::verify {
 
 // Appends one entry for each output of the batch. found, chain: [n_outputs, vocab_size]; nothing is
 // appended where the two differ in size.
-void add_token_risks(const ops::Batch& batch, std::span<const double> found,
-                     std::span<const double> chain, std::vector<TokenRisk>& risks);
+void add_token_risks(const ops::Batch& batch, std::span<const double> found, std::span<const double> chain,
+                     std::vector<TokenRisk>& risks);
 
 }  // namespace assay::verify

@@ -23,7 +23,7 @@ constexpr size_t kCausesMax = 4;
 
 struct Candidate {
   std::string what;
-  std::function<void(VocabularyFacts& facts)> facts;    // empty: read as they are
+  std::function<void(VocabularyFacts& facts)> facts;     // empty: read as they are
   std::string (*text)(std::string_view text) = nullptr;  // what becomes of a text before; nullptr: nothing
 };
 
@@ -35,7 +35,8 @@ std::string joined_blanks(std::string_view text) {
 }
 std::string white_space_as_blank(std::string_view text) {
   std::string changed(text);
-  std::replace_if(changed.begin(), changed.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      changed.begin(), changed.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return changed;
 }
 std::string newline_as_blank(std::string_view text) {
@@ -64,7 +65,8 @@ void add_pre_tokenizers(const VocabularyFacts& right, std::vector<Candidate>& al
   for (const std::string_view name : text::pre_tokenizer_names()) {
     const text::PreTokenizerRules rules = text::find_pre_tokenizer(name).value();
     if (own && same(*own, rules)) continue;
-    const auto known = std::find_if(others.begin(), others.end(), [&](const Rules& other) { return same(other.rules, rules); });
+    const auto known =
+        std::find_if(others.begin(), others.end(), [&](const Rules& other) { return same(other.rules, rules); });
     if (known != others.end()) {
       known->names += fmt::format(", {}", name);
       continue;
@@ -74,7 +76,8 @@ void add_pre_tokenizers(const VocabularyFacts& right, std::vector<Candidate>& al
   }
   for (size_t i = 0; i < others.size(); ++i) {
     all[all.size() - others.size() + i].what =
-        fmt::format("texts are cut into words as those of pre-tokenizer {} are; the file's is {}", others[i].names, right.pre_tokenizer);
+        fmt::format("texts are cut into words as those of pre-tokenizer {} are; the file's is {}", others[i].names,
+                    right.pre_tokenizer);
   }
 }
 
@@ -82,7 +85,8 @@ std::vector<Candidate> candidates(const VocabularyFacts& right) {
   std::vector<Candidate> all;
   if (right.model == "gpt2" || right.model == "gemma4") {
     if (right.model == "gpt2") add_pre_tokenizers(right, all);
-    all.push_back({"the order of the merges is reversed", [](VocabularyFacts& f) { std::reverse(f.merges.begin(), f.merges.end()); }});
+    all.push_back({"the order of the merges is reversed",
+                   [](VocabularyFacts& f) { std::reverse(f.merges.begin(), f.merges.end()); }});
     all.push_back({"the last merges are lost", [](VocabularyFacts& f) { f.merges.resize(f.merges.size() / 2); }});
   } else {
     const bool is_unigram = right.model == "t5";

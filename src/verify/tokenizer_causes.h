@@ -1,5 +1,5 @@
-// Known ways to read a vocabulary wrongly, tried where a subject's ids are wrong: the one that gives the subject's ids for every text is the
-// cause.
+// Known ways to read a vocabulary wrongly, tried where a subject's ids are wrong: the one that gives the subject's ids
+// for every text is the cause.
 #pragma once
 
 #include <span>

@@ -25,14 +25,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct Loaded {
   std::shared_ptr<const Model> model;
   std::vector<std::string> changes;  // by override_kv
-  std::string tokenizer_problem;  // why it was loaded without its vocabulary; empty: it was not
+  std::string tokenizer_problem;     // why it was loaded without its vocabulary; empty: it was not
 };
 
 // A model whose vocabulary cannot be served still has weights, ops and a cache to verify.
@@ -86,8 +84,8 @@ struct PlainStage {
   VerifyStage (*check)(const verify::Subject&, const verify::StageRun&);
 };
 
-void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run,
-                Runner& runner, const VerifyOptions& options, const std::vector<std::string>& folders, VerifyReport& report) {
+void run_stages(const Loaded& loaded, const verify::Subject& subject, verify::StageRun& run, Runner& runner,
+                const VerifyOptions& options, const std::vector<std::string>& folders, VerifyReport& report) {
   constexpr PlainStage kBefore[] = {{"file", verify::check_file},
                                     {"metadata", verify::check_metadata},
                                     {"tokenizer", verify::check_tokenizer},
@@ -145,7 +143,8 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   verify::require_judged(options.context);
   for (const int32_t layer : options.attention_layers) {
     if (layer < 0 || layer >= loaded.model->n_layers()) {
-      throw Error(Errc::bad_request, fmt::format("attention of layer {}: needs layers from 0 to {}", layer, loaded.model->n_layers() - 1));
+      throw Error(Errc::bad_request,
+                  fmt::format("attention of layer {}: needs layers from 0 to {}", layer, loaded.model->n_layers() - 1));
     }
   }
   const verify::Subject subject = verify::own_subject(loaded.model, options.context);
@@ -157,8 +156,7 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   report.weights_type = loaded.model->weights_type();
   report.subject = subject.name;
   report.overrides = loaded.changes;
-  base::ThreadPool pool(engine::resolve(options.context, *loaded.model).n_threads,
-                        options.context.pin_threads);
+  base::ThreadPool pool(engine::resolve(options.context, *loaded.model).n_threads, options.context.pin_threads);
   verify::StageRun run{pool};
   run.quick = options.quick;
   run.prompt = options.prompt;
@@ -180,8 +178,7 @@ VerifyReport verify_model(const std::string& path, const VerifyOptions& options)
   if (!sources.empty() && !options.file_only) {
     run.progress = runner.progress_of("against");
     runner.stage("against", [&] {
-      verify::AgainstFindings found =
-          verify::check_against(subject, options.context, sources, run);
+      verify::AgainstFindings found = verify::check_against(subject, options.context, sources, run);
       report.against = std::move(found.sources);
       return std::move(found.stage);
     });

@@ -1,12 +1,13 @@
-// Writes encoder_errors.json: the squared errors that ggml's encoders (llama.cpp 0.5.0) leave on rows of the tests, without and with an importance
-// matrix. Not part of the build: link with libggml-base, -I tests -I src.
+// Writes encoder_errors.json: the squared errors that ggml's encoders (llama.cpp 0.5.0) leave on rows of the tests,
+// without and with an importance matrix. Not part of the build: link with libggml-base, -I tests -I src.
 #include <cstdio>
 #include <vector>
 
 #include "support/encoder_rows.h"
 
 extern "C" {
-size_t ggml_quantize_chunk(int type, const float* src, void* dst, int64_t start, int64_t n_rows, int64_t n_per_row, const float* importance);
+size_t ggml_quantize_chunk(int type, const float* src, void* dst, int64_t start, int64_t n_rows, int64_t n_per_row,
+                           const float* importance);
 void ggml_quantize_init(int type);
 const char* ggml_type_name(int type);
 struct ggml_type_traits {
@@ -23,9 +24,10 @@ int main() {
   const struct {
     int type;
     const char* name;
-  } types[] = {{2, "Q4_0"}, {3, "Q4_1"}, {6, "Q5_0"}, {7, "Q5_1"}, {8, "Q8_0"}, {10, "Q2_K"}, {11, "Q3_K"}, {12, "Q4_K"}, {13, "Q5_K"}, {14, "Q6_K"},
-               {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"}, {23, "IQ4_XS"},
-               {34, "TQ1_0"}, {35, "TQ2_0"}, {39, "MXFP4"}};
+  } types[] = {{2, "Q4_0"},     {3, "Q4_1"},   {6, "Q5_0"},    {7, "Q5_1"},   {8, "Q8_0"},     {10, "Q2_K"},
+               {11, "Q3_K"},    {12, "Q4_K"},  {13, "Q5_K"},   {14, "Q6_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+               {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
+               {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"}};
   const char* before = "{";
   for (const auto& t : types) {
     double errors[2] = {0, 0};
@@ -36,7 +38,8 @@ int main() {
         std::vector<char> bytes(4 * x.size());
         std::vector<float> y(x.size());
         const std::vector<float> ones(x.size(), 1.0f);
-        const float* none = t.type == 16 || t.type == 17 || t.type == 19 ? ones.data() : nullptr;  // those refuse to go without
+        const float* none =
+            t.type == 16 || t.type == 17 || t.type == 19 ? ones.data() : nullptr;  // those refuse to go without
         const int64_t n = static_cast<int64_t>(x.size());
         ggml_quantize_chunk(t.type, x.data(), bytes.data(), 0, 1, n, weighted ? w.data() : none);
         ggml_get_type_traits(t.type)->to_float(bytes.data(), y.data(), n);

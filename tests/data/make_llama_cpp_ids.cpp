@@ -41,9 +41,8 @@ int main(int argc, char** argv) {
     if (std::fread(text.data(), 1, text.size(), in) != text.size()) return 1;
     for (const bool parse_special : {false, true}) {
       std::vector<llama_token> ids(text.size() + 8);
-      const int n =
-          llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), ids.data(),
-                         static_cast<int32_t>(ids.size()), true, parse_special);
+      const int n = llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), ids.data(),
+                                   static_cast<int32_t>(ids.size()), true, parse_special);
       if (n < 0) return 1;
       put(out, static_cast<uint32_t>(text.size()), 2);
       std::fwrite(text.data(), 1, text.size(), out);

@@ -1,12 +1,14 @@
-// Asks llama.cpp 0.5.0 which type its mixes give each tensor, for models of several shapes, and writes recipes.json. What `llama-quantize
-// --dry-run` prints is what this function of it returns. Not part of the build: only its file llama-quant.cpp is compiled, and of the rest the
-// linker takes what is there:
-//   g++ -std=c++17 -I LLAMA/src -I LLAMA/include -I LLAMA/ggml/include make_recipes.cpp -L LIBS -lggml-base -Wl,--unresolved-symbols=ignore-all
-#include "llama-quant.cpp"
-
+// Asks llama.cpp 0.5.0 which type its mixes give each tensor, for models of several shapes, and writes recipes.json.
+// What `llama-quantize
+// --dry-run` prints is what this function of it returns. Not part of the build: only its file llama-quant.cpp is
+// compiled, and of the rest the linker takes what is there:
+//   g++ -std=c++17 -I LLAMA/src -I LLAMA/include -I LLAMA/ggml/include make_recipes.cpp -L LIBS -lggml-base
+//   -Wl,--unresolved-symbols=ignore-all
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+
+#include "llama-quant.cpp"
 
 namespace {
 
@@ -79,16 +81,21 @@ struct Name {
   const char* name;
   int ftype;
 };
-const Name kNames[] = {{"F32", 0},     {"F16", 1},      {"BF16", 32},   {"Q4_0", 2},    {"Q4_1", 3},    {"Q5_0", 8},    {"Q5_1", 9},
-                       {"Q8_0", 7},    {"Q2_K", 10},    {"Q2_K_S", 21}, {"Q3_K_S", 11}, {"Q3_K_M", 12}, {"Q3_K_L", 13}, {"Q4_K_S", 14},
-                       {"Q4_K_M", 15}, {"Q5_K_S", 16},  {"Q5_K_M", 17}, {"Q6_K", 18},   {"IQ1_S", 24},  {"IQ2_XXS", 19}, {"IQ2_XS", 20},
-                       {"IQ2_S", 28},  {"IQ2_M", 29},   {"IQ3_XXS", 23}, {"IQ3_XS", 22}, {"IQ3_S", 26}, {"IQ3_M", 27},  {"IQ4_NL", 25},
-                       {"IQ4_XS", 30}, {"TQ1_0", 36},   {"TQ2_0", 37},  {"MXFP4_MOE", 38}};
+const Name kNames[] = {
+    {"F32", 0},     {"F16", 1},     {"BF16", 32},    {"Q4_0", 2},      {"Q4_1", 3},    {"Q5_0", 8},     {"Q5_1", 9},
+    {"Q8_0", 7},    {"Q2_K", 10},   {"Q2_K_S", 21},  {"Q3_K_S", 11},   {"Q3_K_M", 12}, {"Q3_K_L", 13},  {"Q4_K_S", 14},
+    {"Q4_K_M", 15}, {"Q5_K_S", 16}, {"Q5_K_M", 17},  {"Q6_K", 18},     {"IQ1_S", 24},  {"IQ2_XXS", 19}, {"IQ2_XS", 20},
+    {"IQ2_S", 28},  {"IQ2_M", 29},  {"IQ3_XXS", 23}, {"IQ3_XS", 22},   {"IQ3_S", 26},  {"IQ3_M", 27},   {"IQ4_NL", 25},
+    {"IQ4_XS", 30}, {"TQ1_0", 36},  {"TQ2_0", 37},   {"MXFP4_MOE", 38}};
 
-std::string part_of(const std::string& name) { return name.rfind("blk.", 0) == 0 ? name.substr(name.find('.', 4)) : name; }
+std::string part_of(const std::string& name) {
+  return name.rfind("blk.", 0) == 0 ? name.substr(name.find('.', 4)) : name;
+}
 
-// One line: the types of all tensors, those with the same name in their blocks together (std::map's order), equal neighbours as TYPE*N.
-std::string types_of(const Model& m, const llama_model& model, std::vector<ggml_tensor*>& tensors, int ftype, bool has_matrix, bool pure) {
+// One line: the types of all tensors, those with the same name in their blocks together (std::map's order), equal
+// neighbours as TYPE*N.
+std::string types_of(const Model& m, const llama_model& model, std::vector<ggml_tensor*>& tensors, int ftype,
+                     bool has_matrix, bool pure) {
   llama_model_quantize_params params{};
   params.ftype = static_cast<llama_ftype>(ftype);
   params.output_tensor_type = params.token_embedding_type = GGML_TYPE_COUNT;
@@ -127,8 +134,6 @@ std::string types_of(const Model& m, const llama_model& model, std::vector<ggml_
 
 }  // namespace
 
-
-
 int main() {
   std::printf("[");
   bool first = true;
@@ -145,8 +150,10 @@ int main() {
     ggml_init_params init = {16 << 20, nullptr, true};
     ggml_context* ctx = ggml_init(init);
     std::vector<ggml_tensor*> tensors;
-    std::printf("%s\n{\"name\":\"%s\",\"architecture\":\"%s\",\"n_layers\":%u,\"n_heads\":%u,\"n_kv_heads\":%u,\"n_experts\":%u,\n\"tensors\":[",
-                first ? "" : ",", m.name, m.architecture, m.n_layers, m.n_heads, m.n_kv_heads, m.n_experts);
+    std::printf(
+        "%s\n{\"name\":\"%s\",\"architecture\":\"%s\",\"n_layers\":%u,\"n_heads\":%u,\"n_kv_heads\":%u,\"n_experts\":%"
+        "u,\n\"tensors\":[",
+        first ? "" : ",", m.name, m.architecture, m.n_layers, m.n_heads, m.n_kv_heads, m.n_experts);
     first = false;
     for (const auto& [name, sizes] : m.tensors) {
       if (name.rfind("blk.", 0) != 0 || name.rfind("blk.0.", 0) == 0) {  // the other blocks have the same
@@ -154,7 +161,8 @@ int main() {
         for (const int64_t size : sizes) std::printf(" %lld", static_cast<long long>(size));
         std::printf("\"");
       }
-      ggml_tensor* t = ggml_new_tensor(ctx, sizes.size() == 1 ? GGML_TYPE_F32 : GGML_TYPE_F16, static_cast<int>(sizes.size()), sizes.data());
+      ggml_tensor* t = ggml_new_tensor(ctx, sizes.size() == 1 ? GGML_TYPE_F32 : GGML_TYPE_F16,
+                                       static_cast<int>(sizes.size()), sizes.data());
       ggml_set_name(t, name.c_str());
       tensors.push_back(t);
     }

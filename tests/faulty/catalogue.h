@@ -22,17 +22,17 @@ struct Row {
   const char* golden = nullptr;  // in place of model: a file of goldens/arch
 
   // One of these, or why_not.
-  void (*change_plan)(ops::Plan& plan) = nullptr;                // the engine of this folder runs another plan
-  Fault fault = Fault::none;                                     // of the engine that runs the plan and decodes the rows
-  void (*change_subject)(verify::Subject& subject) = nullptr;    // of the parts around it (faulty_subject.h)
-  void (*change_file)(ModelFile& file) = nullptr;                // of the file that our own engine is given
+  void (*change_plan)(ops::Plan& plan) = nullptr;              // the engine of this folder runs another plan
+  Fault fault = Fault::none;                                   // of the engine that runs the plan and decodes the rows
+  void (*change_subject)(verify::Subject& subject) = nullptr;  // of the parts around it (faulty_subject.h)
+  void (*change_file)(ModelFile& file) = nullptr;              // of the file that our own engine is given
   const char* why_not = nullptr;
 
   int activation_bits = 0;  // of the faulty engine, as EngineOptions
   ops::CacheType cache = ops::CacheType::f32;
 
-  // What verify must find: the first stage that fails, the first op that is out of its bound ("": not asked), and ids of the dictionary or
-  // words of the stage's finding, any of which names the cause (empty: no name is expected).
+  // What verify must find: the first stage that fails, the first op that is out of its bound ("": not asked), and ids
+  // of the dictionary or words of the stage's finding, any of which names the cause (empty: no name is expected).
   const char* stage = "ops";
   const char* op = "";
   std::vector<const char*> named_by = {};

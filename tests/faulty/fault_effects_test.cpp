@@ -22,7 +22,8 @@ TEST(FaultEffects, EveryFaultChangesTheResult) {
     EngineOptions options;
     options.cache = row.cache;
     options.activation_bits = row.activation_bits;
-    if (row.model != of || std::pair(options.cache, options.activation_bits) != at) right = faulty_logits(*model, options);
+    if (row.model != of || std::pair(options.cache, options.activation_bits) != at)
+      right = faulty_logits(*model, options);
     of = row.model;
     at = {options.cache, options.activation_bits};
     options.fault = row.fault;

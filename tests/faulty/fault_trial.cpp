@@ -40,8 +40,8 @@ void note(const std::optional<Place>& place, const std::vector<Cause>& causes, O
 
 void run_until_failure(const Subject& subject, const StageRun& run, bool ops_in_any_case, Outcome& outcome) {
   using Check = VerifyStage (*)(const Subject&, const StageRun&);
-  constexpr Check kBeforeOps[] = {verify::check_file, verify::check_metadata, verify::check_tokenizer, verify::check_template,
-                                  verify::check_dequantisation};
+  constexpr Check kBeforeOps[] = {verify::check_file, verify::check_metadata, verify::check_tokenizer,
+                                  verify::check_template, verify::check_dequantisation};
   for (const Check check : kBeforeOps) {
     if (!outcome.detected()) note(check(subject, run), outcome);
   }
@@ -49,20 +49,25 @@ void run_until_failure(const Subject& subject, const StageRun& run, bool ops_in_
   const verify::OpsFindings ops = verify::check_ops(subject, run);
   note(ops.stage, outcome);
   note(ops.first_failure, ops.causes, outcome);
-  for (const Check check : {verify::check_kv_cache, verify::check_logits, verify::check_sampler, verify::check_detokenizer}) {
+  for (const Check check :
+       {verify::check_kv_cache, verify::check_logits, verify::check_sampler, verify::check_detokenizer}) {
     if (!outcome.detected()) note(check(subject, run), outcome);
   }
 }
 
 constexpr const char* kTableHead =
-    "| id | fault | source | put into | found: stage, or first op | as expected | cause named |\n|---|---|---|---|---|---|---|\n";
+    "| id | fault | source | put into | found: stage, or first op | as expected | cause named "
+    "|\n|---|---|---|---|---|---|---|\n";
 
 const char* mark(bool yes) { return yes ? "yes" : "**no**"; }
 
 std::string table_row(const Row& row, const Outcome& outcome) {
-  if (row.why_not != nullptr) return fmt::format("| {} | {} | {} | not expressed: {} | | | |\n", row.id, row.what, row.source, row.why_not);
+  if (row.why_not != nullptr)
+    return fmt::format("| {} | {} | {} | not expressed: {} | | | |\n", row.id, row.what, row.source, row.why_not);
   const std::string name = outcome.name_of_cause(row);
-  const std::string where = outcome.op.empty() ? outcome.stage : outcome.stage == "ops" ? outcome.op : outcome.stage + ", " + outcome.op;
+  const std::string where = outcome.op.empty()       ? outcome.stage
+                            : outcome.stage == "ops" ? outcome.op
+                                                     : outcome.stage + ", " + outcome.op;
   const std::string into = row.golden == nullptr ? row.injected : fmt::format("{} of {}", row.injected, row.golden);
   return fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.id, row.what, row.source, into,
                      outcome.detected() ? where : "**nothing**", mark(outcome.localised(row)),
@@ -127,7 +132,8 @@ Outcome FaultTrial::run(const Row& row) {
   if (row.golden != nullptr) return run_golden(row);
   Outcome outcome;
   StageRun run{pool_};
-  run.prompt = "Once upon a time, 3333 people and 77 cats met; naïve café 👍.\n";  // about 60 tokens: several chunks, single tokens
+  run.prompt = "Once upon a time, 3333 people and 77 cats met; naïve café 👍.\n";  // about 60 tokens: several chunks,
+                                                                                  // single tokens
   run_until_failure(faulty_subject(row, model(row.model)), run, row.op[0] != '\0', outcome);
   return outcome;
 }
@@ -149,7 +155,8 @@ Outcome FaultTrial::try_healthy(ModelSpec (*spec)(), int activation_bits, ops::C
   return try_row(row);
 }
 
-std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further, const std::vector<Outcome>& families) {
+std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further,
+                     const std::vector<Outcome>& families) {
   const std::vector<Row>& rows = catalogue();
   std::string text = kTableHead;
   int n_detected = 0, n_localised = 0, n_named = 0, n_expressed = 0;
@@ -161,8 +168,8 @@ std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Out
     n_localised += outcomes[i].localised(rows[i]);
     n_named += !outcomes[i].name_of_cause(rows[i]).empty();
   }
-  text += fmt::format("\nOf {} faults {} can be expressed: {} detected, {} localised, {} named.\n", rows.size(), n_expressed, n_detected,
-                      n_localised, n_named);
+  text += fmt::format("\nOf {} faults {} can be expressed: {} detected, {} localised, {} named.\n", rows.size(),
+                      n_expressed, n_detected, n_localised, n_named);
   text += std::string("\nBeside the catalogue:\n\n") + kTableHead;
   for (size_t i = 0; i < further.size(); ++i) text += table_row(further_rows()[i], further[i]);
   text += std::string("\nIn families, each on a small random model of one:\n\n") + kTableHead;

@@ -44,6 +44,7 @@ class FaultTrial {
 };
 
 // The matrix as a Markdown table with its totals.
-std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further, const std::vector<Outcome>& families);
+std::string markdown(const std::vector<Outcome>& outcomes, const std::vector<Outcome>& further,
+                     const std::vector<Outcome>& families);
 
 }  // namespace assay::faults

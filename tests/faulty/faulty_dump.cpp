@@ -1,5 +1,6 @@
-// faulty_dump MODEL OUT.dump FAULT [PROMPT]: the dump of a run of the faulty engine, for the worked example of docs/verify.md and for looking at
-// what `assay verify --against` says of an engine with a known fault. FAULT is an id of the catalogue ("C21"), or "none".
+// faulty_dump MODEL OUT.dump FAULT [PROMPT]: the dump of a run of the faulty engine, for the worked example of
+// docs/verify.md and for looking at what `assay verify --against` says of an engine with a known fault. FAULT is an id
+// of the catalogue ("C21"), or "none".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +34,8 @@ EngineOptions options_of(const std::string& id) {
   if (id == "none") return options;
   for (const Row& row : catalogue()) {
     if (row.id != id) continue;
-    if (row.fault == Fault::none) throw Error(Errc::bad_request, fmt::format("{} is no fault of the engine that runs the ops", id));
+    if (row.fault == Fault::none)
+      throw Error(Errc::bad_request, fmt::format("{} is no fault of the engine that runs the ops", id));
     options.fault = row.fault;
     options.activation_bits = row.activation_bits;
     options.cache = row.cache;
@@ -84,7 +86,8 @@ int main(int n_arguments, char** arguments) {
     return 2;
   }
   try {
-    assay::faults::write_dump(arguments[1], arguments[2], arguments[3], n_arguments == 5 ? arguments[4] : "The river rises in the hills");
+    assay::faults::write_dump(arguments[1], arguments[2], arguments[3],
+                              n_arguments == 5 ? arguments[4] : "The river rises in the hills");
   } catch (const assay::Error& error) {
     fmt::print(stderr, "faulty_dump: {}\n", error.what());
     return 1;

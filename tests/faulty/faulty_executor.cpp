@@ -18,21 +18,21 @@
 #include "faulty/plain_formats.h"
 #include "faulty/plain_linear.h"
 #include "faulty/plain_states.h"
-#include "ops/rows/activation.h"
-#include "ops/rows/add.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
 #include "ops/embed/embed.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/expert_sum.h"
-#include "ops/rows/gate.h"
 #include "ops/linear/gather.h"
-#include "ops/plan/host_rows.h"
-#include "ops/attention/kv_store.h"
 #include "ops/linear/linear.h"
-#include "ops/plan/op_values.h"
-#include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "ops/linear/route.h"
+#include "ops/plan/host_rows.h"
+#include "ops/plan/op_values.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/add.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/rms_norm.h"
 #include "ops/rows/select_outputs.h"
 
 namespace assay::faults {
@@ -41,7 +41,8 @@ namespace {
 constexpr int64_t kAssumedVocabulary = 256;
 
 std::vector<float> floats_of(const ops::Plan& plan, ops::WeightId id) {
-  return id == ops::kNone ? std::vector<float>{} : decode_tensor(plan.weights[static_cast<size_t>(id)].view, Fault::none);
+  return id == ops::kNone ? std::vector<float>{}
+                          : decode_tensor(plan.weights[static_cast<size_t>(id)].view, Fault::none);
 }
 
 // Where row i of a projection lies that was re-ordered for interleaved RoPE, pair by pair within each of its heads.
@@ -71,7 +72,8 @@ ops::Plan changed(const ops::Plan& plan, const EngineOptions& options) {
 class FaultyExecutor final : public ops::Executor {
  public:
   FaultyExecutor(const ops::Plan& plan, const EngineOptions& options, int64_t n_ctx, int n_sequences)
-      : plan_(changed(plan, options)), options_(options), cache_(plan_.cache_layers, options.cache, n_ctx, n_sequences, options.fault),
+      : plan_(changed(plan, options)), options_(options),
+        cache_(plan_.cache_layers, options.cache, n_ctx, n_sequences, options.fault),
         states_(plan_, n_sequences, options.fault), values_(plan_.values.size()) {
     for (const ops::Op& op : plan_.ops) {
       if (const auto* attention = op.as<ops::Attention>()) queries_.insert(attention->q);
@@ -136,9 +138,10 @@ class FaultyExecutor final : public ops::Executor {
     return record != nullptr;
   }
   void run_any(const ops::Op& op) {
-    if (!(ran<ops::Embed>(op) || ran<ops::RmsNorm>(op) || ran<ops::Linear>(op) || ran<ops::Rope>(op) || ran<ops::KvStore>(op) ||
-          ran<ops::Attention>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) || ran<ops::SelectOutputs>(op) || ran<ops::Route>(op) ||
-          ran<ops::ExpertLinear>(op) || ran<ops::ExpertSum>(op))) {
+    if (!(ran<ops::Embed>(op) || ran<ops::RmsNorm>(op) || ran<ops::Linear>(op) || ran<ops::Rope>(op) ||
+          ran<ops::KvStore>(op) || ran<ops::Attention>(op) || ran<ops::Add>(op) || ran<ops::Gate>(op) ||
+          ran<ops::SelectOutputs>(op) || ran<ops::Route>(op) || ran<ops::ExpertLinear>(op) ||
+          ran<ops::ExpertSum>(op))) {
       run_formula(op);
     }
   }
@@ -156,7 +159,9 @@ class FaultyExecutor final : public ops::Executor {
   std::vector<double> frequencies(const ops::RopeSpec& rope) const;
 
   int64_t width(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].width; }
-  bool outputs_only(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs; }
+  bool outputs_only(ops::ValueId id) const {
+    return plan_.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs;
+  }
   int64_t n_rows(ops::ValueId id) const { return outputs_only(id) ? static_cast<int64_t>(outputs_.size()) : n_tokens_; }
   int64_t token_of(ops::ValueId id, int64_t i) const { return outputs_only(id) ? outputs_[static_cast<size_t>(i)] : i; }
   std::vector<float>& value(ops::ValueId id) { return values_[static_cast<size_t>(id)]; }
@@ -165,9 +170,12 @@ class FaultyExecutor final : public ops::Executor {
     return value(id);
   }
   std::span<const float> row(ops::ValueId id, int64_t i) {
-    return std::span<const float>(value(id)).subspan(static_cast<size_t>(i * width(id)), static_cast<size_t>(width(id)));
+    return std::span<const float>(value(id)).subspan(static_cast<size_t>(i * width(id)),
+                                                     static_cast<size_t>(width(id)));
   }
-  int sequence_of(int64_t token) const { return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)]; }
+  int sequence_of(int64_t token) const {
+    return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)];
+  }
   int64_t position_of(int64_t token) const { return batch_.positions[static_cast<size_t>(token)]; }
 
   struct Part {  // of the running batch: one sequence's tokens
@@ -224,7 +232,8 @@ void FaultyExecutor::order_projections() {
     for (auto& [linear_op, w] : matrices_) {
       if (linear_op->get<ops::Linear>().y != rope->x) continue;
       if (is(Fault::qk_not_permuted)) order_rows(w, rope->head_dim, 0);
-      if (is(Fault::k_permuted_by_n_heads) && !queries_.contains(rope->y)) order_rows(w, rope->head_dim, w.rows() / n_heads);
+      if (is(Fault::k_permuted_by_n_heads) && !queries_.contains(rope->y))
+        order_rows(w, rope->head_dim, w.rows() / n_heads);
     }
   }
 }
@@ -283,7 +292,8 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Embed& r) {
 void FaultyExecutor::run_op(const ops::Op&, const ops::RmsNorm& r) {
   std::vector<float>& y = result(r.y);
   const std::vector<float>& x = value(r.x);
-  const std::vector<float> w = r.w == ops::kNone ? std::vector<float>(static_cast<size_t>(r.d), 1.0f) : floats_of(plan_, r.w);
+  const std::vector<float> w =
+      r.w == ops::kNone ? std::vector<float>(static_cast<size_t>(r.d), 1.0f) : floats_of(plan_, r.w);
   const double eps = is(Fault::eps_1e_6) ? 1e-6 : static_cast<double>(r.eps);
   for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(r.d)) {
     const std::span<const float> row(x.data() + begin, static_cast<size_t>(r.d));
@@ -321,7 +331,8 @@ double FaultyExecutor::position_for_rotation(int64_t token, bool is_query, int32
   const int64_t inside = position - part.start;
   if (is(Fault::rope_start_zero) || (is(Fault::rope_q_start_zero) && is_query)) return static_cast<double>(inside);
   if (is(Fault::rope_k_plus_one) && !is_query) return static_cast<double>(position + 1);
-  if (is(Fault::rope_batch_offset) && is_query && parts_.size() > 1) return static_cast<double>(position + part.n_tokens);
+  if (is(Fault::rope_batch_offset) && is_query && parts_.size() > 1)
+    return static_cast<double>(position + part.n_tokens);
   if (is(Fault::rope_retained_rows)) {
     const int64_t window = plan_.cache_layers[static_cast<size_t>(layer)].window;
     return static_cast<double>(inside + (window > 0 ? std::min(part.start, window) : part.start));
@@ -332,7 +343,8 @@ double FaultyExecutor::position_for_rotation(int64_t token, bool is_query, int32
 std::vector<double> FaultyExecutor::frequencies(const ops::RopeSpec& rope) const {
   std::vector<double> found = rope.inverse_frequency;
   const double d = static_cast<double>(rope.dim);
-  // The first pair that turns slower than once a position keeps its own frequency under every scaling, so it tells theta.
+  // The first pair that turns slower than once a position keeps its own frequency under every scaling, so it tells
+  // theta.
   const double theta = found.size() > 1 ? std::pow(found[1], -d / 2) : 1e4;
   for (size_t i = 0; i < found.size(); ++i) {
     if (is(Fault::rope_theta_1e4)) found[i] *= std::pow(1e4 / theta, -2.0 * static_cast<double>(i) / d);
@@ -356,7 +368,8 @@ void FaultyExecutor::run_op(const ops::Op& op, const ops::Rope& r) {
     const double position = position_for_rotation(token_of(r.x, i), queries_.contains(r.y), op.layer);
     for (int64_t pair = 0; pair < half; ++pair) {
       const double angle = position * frequency[static_cast<size_t>(pair)];
-      const float cos = static_cast<float>(std::cos(angle) * magnitude), sin = static_cast<float>(std::sin(angle) * magnitude);
+      const float cos = static_cast<float>(std::cos(angle) * magnitude),
+                  sin = static_cast<float>(std::sin(angle) * magnitude);
       for (int64_t head = 0; head < r.n_heads; ++head) {
         const int64_t begin = i * width(r.x) + head * r.head_dim;
         const auto a = static_cast<size_t>(begin + (interleaved ? 2 * pair : pair));
@@ -370,7 +383,8 @@ void FaultyExecutor::run_op(const ops::Op& op, const ops::Rope& r) {
 
 void FaultyExecutor::run_op(const ops::Op&, const ops::KvStore& r) {
   for (int64_t t = 0; t < n_tokens_; ++t) {
-    const float *k = value(r.k).data() + t * width(r.k), *v = r.v == ops::kNone ? nullptr : value(r.v).data() + t * width(r.v);
+    const float *k = value(r.k).data() + t * width(r.k),
+                *v = r.v == ops::kNone ? nullptr : value(r.v).data() + t * width(r.v);
     cache_.store(sequence_of(t), r.layer, position_of(t), k, v);
   }
 }
@@ -382,7 +396,9 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Attention& r) {
   for (int64_t i = 0; i < n_rows(r.q); ++i) {
     const int64_t token = token_of(r.q, i);
     const Part& part = parts_.at(sequence_of(token));
-    const PlainAttention query{r, cache_, options_.fault, plan_.d_model, v_dim, sinks, sequence_of(token), position_of(token), part.start, part.n_tokens};
+    const PlainAttention query{r,          cache_,       options_.fault,     plan_.d_model,
+                               v_dim,      sinks,        sequence_of(token), position_of(token),
+                               part.start, part.n_tokens};
     for (int64_t head = 0; head < r.n_heads; ++head) {
       query.run(value(r.q).data() + i * width(r.q) + head * r.head_dim, head, y.data() + i * width(r.y) + head * v_dim);
     }
@@ -391,7 +407,8 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Attention& r) {
 
 void FaultyExecutor::run_op(const ops::Op&, const ops::Add& r) {
   std::vector<float>& y = result(r.y);
-  std::transform(value(r.a).begin(), value(r.a).end(), value(r.b).begin(), y.begin(), [](float a, float b) { return a + b; });
+  std::transform(value(r.a).begin(), value(r.a).end(), value(r.b).begin(), y.begin(),
+                 [](float a, float b) { return a + b; });
 }
 
 void FaultyExecutor::run_op(const ops::Op& op, const ops::Gate& r) {
@@ -404,7 +421,8 @@ void FaultyExecutor::run_op(const ops::Op& op, const ops::Gate& r) {
   for (size_t i = 0; i < y.size(); ++i) {
     const double x = gate[i];
     const double activated =
-        silu ? x / (1 + std::exp(-x)) : 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+        silu ? x / (1 + std::exp(-x))
+             : 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     y[i] = static_cast<float>(activated) * up[i];
   }
 }
@@ -412,14 +430,16 @@ void FaultyExecutor::run_op(const ops::Op& op, const ops::Gate& r) {
 void FaultyExecutor::run_op(const ops::Op&, const ops::SelectOutputs& r) {
   std::vector<float>& y = result(r.y);
   for (size_t i = 0; i < outputs_.size(); ++i) {
-    std::copy_n(value(r.x).begin() + outputs_[i] * width(r.x), width(r.x), y.begin() + static_cast<int64_t>(i) * width(r.x));
+    std::copy_n(value(r.x).begin() + outputs_[i] * width(r.x), width(r.x),
+                y.begin() + static_cast<int64_t>(i) * width(r.x));
   }
 }
 
 void FaultyExecutor::run_op(const ops::Op&, const ops::Route& r) {
   std::vector<float>& y = result(r.y);
   const std::vector<float> bias = floats_of(plan_, r.bias), scales = floats_of(plan_, r.expert_scales);
-  for (int64_t i = 0; i < n_rows(r.y); ++i) route_plain(r, row(r.logits, i), bias, scales, options_.fault, y.data() + i * width(r.y));
+  for (int64_t i = 0; i < n_rows(r.y); ++i)
+    route_plain(r, row(r.logits, i), bias, scales, options_.fault, y.data() + i * width(r.y));
 }
 
 void FaultyExecutor::run_op(const ops::Op& op, const ops::ExpertLinear& r) {
@@ -434,7 +454,8 @@ void FaultyExecutor::run_op(const ops::Op& op, const ops::ExpertLinear& r) {
 void FaultyExecutor::run_op(const ops::Op&, const ops::ExpertSum& r) {
   std::vector<float>& y = result(r.y);
   for (int64_t i = 0; i < n_rows(r.y); ++i) {
-    expert_sum_plain(r, row(r.x, i), row(r.routes, i), options_.fault, std::span(y).subspan(static_cast<size_t>(i * width(r.y)), static_cast<size_t>(width(r.y))));
+    expert_sum_plain(r, row(r.x, i), row(r.routes, i), options_.fault,
+                     std::span(y).subspan(static_cast<size_t>(i * width(r.y)), static_cast<size_t>(width(r.y))));
   }
 }
 
@@ -484,7 +505,8 @@ trace::Declared declared_of(const EngineOptions& options) {
   return declared;
 }
 
-std::unique_ptr<ops::Executor> make_faulty_executor(const ops::Plan& plan, const EngineOptions& options, int64_t n_ctx, int n_sequences) {
+std::unique_ptr<ops::Executor> make_faulty_executor(const ops::Plan& plan, const EngineOptions& options, int64_t n_ctx,
+                                                    int n_sequences) {
   return std::make_unique<FaultyExecutor>(plan, options, n_ctx, n_sequences);
 }
 

@@ -1,4 +1,5 @@
-// The faulty engine by itself: right without a fault. That every fault changes what it computes: fault_effects_test.cpp.
+// The faulty engine by itself: right without a fault. That every fault changes what it computes:
+// fault_effects_test.cpp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,11 +44,13 @@ TEST(FaultyExecutor, IsRightWithoutAFault) {
 
 TEST(Catalogue, HasEveryRowOnce) {
   std::set<std::string> ids;
-  for (const Row& row : family_rows()) EXPECT_EQ((row.fault != Fault::none) + (row.change_plan != nullptr), 1) << row.id;
+  for (const Row& row : family_rows())
+    EXPECT_EQ((row.fault != Fault::none) + (row.change_plan != nullptr), 1) << row.id;
   for (const Row& row : catalogue()) {
     EXPECT_TRUE(ids.insert(row.id).second) << row.id;
     const bool around = row.change_subject != nullptr, file = row.change_file != nullptr;
-    const int n_ways = (row.fault != Fault::none) + around + file + (row.why_not != nullptr) + (row.change_plan != nullptr);
+    const int n_ways =
+        (row.fault != Fault::none) + around + file + (row.why_not != nullptr) + (row.change_plan != nullptr);
     EXPECT_EQ(n_ways, 1) << row.id;
   }
   EXPECT_EQ(ids.size(), 80u);

@@ -33,7 +33,8 @@ void encode_changed(Subject& subject, std::string (*change)(std::string_view tex
 }
 
 void change_prompt(Subject& subject, void (*change)(std::vector<TokenId>& ids, const Tokenizer& tokenizer)) {
-  subject.chat_prompt = [right = subject.chat_prompt, model = subject.model, change](const std::vector<Message>& messages) {
+  subject.chat_prompt = [right = subject.chat_prompt, model = subject.model,
+                         change](const std::vector<Message>& messages) {
     std::vector<TokenId> ids = right(messages);
     change(ids, *model->tokenizer());
     return ids;
@@ -41,16 +42,16 @@ void change_prompt(Subject& subject, void (*change)(std::vector<TokenId>& ids, c
 }
 
 void sample_with(Subject& subject, void (*change)(SamplerOptions& options)) {
-  subject.sample = [right = subject.sample, change](SamplerOptions options, std::span<const float> logits, std::span<const TokenId> history,
-                                                    int64_t n_draws) {
+  subject.sample = [right = subject.sample, change](SamplerOptions options, std::span<const float> logits,
+                                                    std::span<const TokenId> history, int64_t n_draws) {
     change(options);
     return right(options, logits, history, n_draws);
   };
 }
 
 // Draws from the same logits at `first`, `first` + step, ...
-std::vector<TokenId> draw(const SamplerOptions& options, std::span<const float> logits, std::span<const TokenId> history, int64_t first,
-                          int64_t step, int64_t n_draws) {
+std::vector<TokenId> draw(const SamplerOptions& options, std::span<const float> logits,
+                          std::span<const TokenId> history, int64_t first, int64_t step, int64_t n_draws) {
   Sampler sampler(options, static_cast<int64_t>(logits.size()));
   sampler.start(history);
   std::vector<TokenId> drawn;
@@ -65,7 +66,8 @@ void use_engine(Subject& subject, const EngineOptions& options) {
   subject.make_executor = [model = subject.model, options](int64_t n_ctx, int64_t, int n_sequences) {
     return make_faulty_executor(model->state().built.plan, options, n_ctx, n_sequences);
   };
-  subject.decode_row = [fault = options.fault](const quant::Format& format, const std::byte* row, int64_t n_elements, float* out) {
+  subject.decode_row = [fault = options.fault](const quant::Format& format, const std::byte* row, int64_t n_elements,
+                                               float* out) {
     if (decodes(format.dtype)) return decode_plain(format.dtype, row, n_elements, out, fault);
     quant::decode_row(format, row, n_elements, out);
   };
@@ -106,7 +108,8 @@ void no_space_prefix(Subject& subject) {
 void normalise_whitespace(Subject& subject) {
   encode_changed(subject, [](std::string_view text) {
     std::string changed(text);
-    changed.erase(std::unique(changed.begin(), changed.end(), [](char a, char b) { return a == ' ' && b == ' '; }), changed.end());
+    changed.erase(std::unique(changed.begin(), changed.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+                  changed.end());
     return changed;
   });
 }
@@ -119,23 +122,30 @@ void newline_as_space(Subject& subject) {
 }
 
 void bos_twice(Subject& subject) {
-  change_prompt(subject, [](std::vector<TokenId>& ids, const Tokenizer& tokenizer) { ids.insert(ids.begin(), tokenizer.bos().value()); });
+  change_prompt(subject, [](std::vector<TokenId>& ids, const Tokenizer& tokenizer) {
+    ids.insert(ids.begin(), tokenizer.bos().value());
+  });
 }
 void bos_missing(Subject& subject) {
   change_prompt(subject, [](std::vector<TokenId>& ids, const Tokenizer&) { ids.erase(ids.begin()); });
 }
 void control_token_added(Subject& subject) {
-  change_prompt(subject, [](std::vector<TokenId>& ids, const Tokenizer& tokenizer) { ids.insert(ids.end() - 1, tokenizer.eos().value()); });
+  change_prompt(subject, [](std::vector<TokenId>& ids, const Tokenizer& tokenizer) {
+    ids.insert(ids.end() - 1, tokenizer.eos().value());
+  });
 }
 
 void end_of_turn_unknown(Subject& subject) {
-  subject.is_end_of_generation = [tokenizer = subject.model->tokenizer()](TokenId id) { return id == tokenizer->eos(); };
+  subject.is_end_of_generation = [tokenizer = subject.model->tokenizer()](TokenId id) {
+    return id == tokenizer->eos();
+  };
 }
 
 void template_without_filters(Subject& subject) {
   std::string source(subject.model->chat_template_source());
   constexpr std::string_view filter = " | trim";
-  for (size_t at = source.find(filter); at != std::string::npos; at = source.find(filter)) source.erase(at, filter.size());
+  for (size_t at = source.find(filter); at != std::string::npos; at = source.find(filter))
+    source.erase(at, filter.size());
   subject.render = [chat = ChatTemplate::parse(source)](const TemplateInput& input) { return chat->render(input); };
 }
 
@@ -153,7 +163,9 @@ void characters_by_token(Subject& subject) {
 }
 
 void greedy_draws(Subject& subject) {
-  sample_with(subject, [](SamplerOptions& options) { options.temperature = options.temperature == 0 ? 1 : options.temperature; });
+  sample_with(subject, [](SamplerOptions& options) {
+    options.temperature = options.temperature == 0 ? 1 : options.temperature;
+  });
 }
 void seed_ignored(Subject& subject) {
   sample_with(subject, [](SamplerOptions& options) { options.seed = 0; });
@@ -166,8 +178,8 @@ void penalties_unused(Subject& subject) {
 }
 
 void temperature_first(Subject& subject) {
-  subject.sample = [right = subject.sample](SamplerOptions options, std::span<const float> logits, std::span<const TokenId> history,
-                                            int64_t n_draws) {
+  subject.sample = [right = subject.sample](SamplerOptions options, std::span<const float> logits,
+                                            std::span<const TokenId> history, int64_t n_draws) {
     std::vector<float> scaled(logits.begin(), logits.end());
     if (options.temperature > 0) {
       for (float& logit : scaled) logit = static_cast<float>(logit / options.temperature);
@@ -178,15 +190,17 @@ void temperature_first(Subject& subject) {
 }
 
 void penalties_of_neighbours(Subject& subject) {
-  subject.sample = [before = std::make_shared<std::vector<TokenId>>()](const SamplerOptions& options, std::span<const float> logits,
-                                                                       std::span<const TokenId> history, int64_t n_draws) {
+  subject.sample = [before = std::make_shared<std::vector<TokenId>>()](
+                       const SamplerOptions& options, std::span<const float> logits, std::span<const TokenId> history,
+                       int64_t n_draws) {
     const std::vector<TokenId> seen = std::exchange(*before, std::vector<TokenId>(history.begin(), history.end()));
     return draw(options, logits, seen, static_cast<int64_t>(history.size()), 1, n_draws);
   };
 }
 
 void same_draw_each_step(Subject& subject) {
-  subject.sample = [](const SamplerOptions& options, std::span<const float> logits, std::span<const TokenId> history, int64_t n_draws) {
+  subject.sample = [](const SamplerOptions& options, std::span<const float> logits, std::span<const TokenId> history,
+                      int64_t n_draws) {
     return draw(options, logits, history, static_cast<int64_t>(history.size()), 0, n_draws);
   };
 }
@@ -201,7 +215,9 @@ void tensor_bytes_swapped(ModelFile& file) {
 
 void alignment_ignored(ModelFile& file) { file.set("general.alignment", uint32_t{64}); }
 
-void last_tensor_missed(ModelFile& file) { std::fill(file.tensors.back().data.begin(), file.tensors.back().data.end(), std::byte{0}); }
+void last_tensor_missed(ModelFile& file) {
+  std::fill(file.tensors.back().data.begin(), file.tensors.back().data.end(), std::byte{0});
+}
 
 void heads_do_not_divide(ModelFile& file) { file.set("llama.attention.head_count_kv", uint32_t{3}); }
 

@@ -1,5 +1,5 @@
-// No false alarm for an engine that is not ours: the second engine without a fault, over random small models, in floats and with 8-bit
-// activations, in every type of cache, stays within the bounds that it declares.
+// No false alarm for an engine that is not ours: the second engine without a fault, over random small models, in floats
+// and with 8-bit activations, in every type of cache, stays within the bounds that it declares.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "bounds/op_checker.h"
 #include "faulty/faulty_executor.h"
 #include "faulty/plain_formats.h"
 #include "support/random_numbers.h"
 #include "support/rounds.h"
 #include "support/tiny_plan.h"
-#include "bounds/op_checker.h"
 
 namespace assay::faults {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 using tensor::DType;
 
 test::TinyShape random_shape(test::Random& random) {
-  constexpr DType kTypes[] = {DType::F32, DType::F16, DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1,
+  constexpr DType kTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1,
                               DType::Q8_0, DType::Q2_K, DType::Q3_K, DType::Q4_K, DType::Q5_K, DType::Q6_K};
   test::TinyShape s;
   s.dtype = kTypes[random.below(static_cast<int>(std::size(kTypes)))];
@@ -64,10 +64,10 @@ TEST(HealthyEngine, StaysWithinItsBounds) {
       executor->run(batch);
       checker.end();
     }
-    ASSERT_FALSE(checker.place().has_value())
-        << fmt::format("seed {}, {}, {} bits: {} row {} element {}: found {}, expected {}, bound {}", seed, tensor::traits(shape.dtype).name,
-                       options.activation_bits, checker.place()->op, checker.place()->row, checker.place()->element, checker.place()->found,
-                       checker.place()->expected, checker.place()->bound);
+    ASSERT_FALSE(checker.place().has_value()) << fmt::format(
+        "seed {}, {}, {} bits: {} row {} element {}: found {}, expected {}, bound {}", seed,
+        tensor::traits(shape.dtype).name, options.activation_bits, checker.place()->op, checker.place()->row,
+        checker.place()->element, checker.place()->found, checker.place()->expected, checker.place()->bound);
   }
 }
 

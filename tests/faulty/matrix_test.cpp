@@ -1,5 +1,6 @@
-// The mutation test of verify: every row of the catalogue is put into a subject, and verify must find it, at its place, by its name. The
-// matrix is written to the build folder and must be what docs/verify.md shows (target `docs-verify` puts it there).
+// The mutation test of verify: every row of the catalogue is put into a subject, and verify must find it, at its place,
+// by its name. The matrix is written to the build folder and must be what docs/verify.md shows (target `docs-verify`
+// puts it there).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,11 +41,12 @@ std::vector<Outcome> try_all(FaultTrial& trial, const std::vector<Row>& rows) {
     outcomes.push_back(outcome);
     if (row.why_not != nullptr) continue;
     EXPECT_TRUE(outcome.detected()) << "no stage failed";
-    EXPECT_TRUE(outcome.localised(row)) << fmt::format("found {} {}, expected {} {}\n{}", outcome.stage, outcome.op, row.stage, row.op,
-                                                       outcome.finding);
+    EXPECT_TRUE(outcome.localised(row)) << fmt::format("found {} {}, expected {} {}\n{}", outcome.stage, outcome.op,
+                                                       row.stage, row.op, outcome.finding);
     std::string causes;
     for (const std::string& cause : outcome.causes) causes += " " + cause;
-    EXPECT_EQ(outcome.name_of_cause(row).empty(), row.named_by.empty()) << "causes:" << causes << "\n" << outcome.finding;
+    EXPECT_EQ(outcome.name_of_cause(row).empty(), row.named_by.empty()) << "causes:" << causes << "\n"
+                                                                        << outcome.finding;
     if (std::getenv("ASSAY_SHOW") != nullptr) {
       fmt::print("{} {:.2f} s: {}, {},{} | {}\n", row.id, outcome.seconds, outcome.stage, outcome.op, causes,
                  outcome.finding.substr(0, 400));
@@ -56,7 +58,8 @@ std::vector<Outcome> try_all(FaultTrial& trial, const std::vector<Row>& rows) {
 TEST(Matrix, EveryFaultIsFound) {
   FaultTrial trial;
   ASSAY_REQUIRE_FILE(test::shared("goldens/arch/mixtral.gguf"));
-  const std::vector<Outcome> outcomes = try_all(trial, catalogue()), further = try_all(trial, further_rows()), families = try_all(trial, family_rows());
+  const std::vector<Outcome> outcomes = try_all(trial, catalogue()), further = try_all(trial, further_rows()),
+                             families = try_all(trial, family_rows());
   const std::string found = markdown(outcomes, further, families);
   std::ofstream(ASSAY_MATRIX) << found;
   EXPECT_EQ(found, matrix_of_document()) << "docs/verify.md shows another matrix: run the target docs-verify";
@@ -69,12 +72,14 @@ TEST(Matrix, NoFindingWithoutAFault) {
     ops::CacheType cache;
   };
   using enum ops::CacheType;
-  constexpr Healthy kAll[] = {{k_quants, 0, f32}, {k_quants, 8, q8_0},   {blocks_32, 0, f16},         {blocks_32, 8, f32}, {gemma, 0, f32},
-                              {gemma, 0, q8_0},   {large_scores, 0, f32}, {large_activations, 8, f16}};
+  constexpr Healthy kAll[] = {
+      {k_quants, 0, f32}, {k_quants, 8, q8_0}, {blocks_32, 0, f16},    {blocks_32, 8, f32},
+      {gemma, 0, f32},    {gemma, 0, q8_0},    {large_scores, 0, f32}, {large_activations, 8, f16}};
   FaultTrial trial;
   for (const Healthy& healthy : kAll) {
     const Outcome outcome = trial.try_healthy(healthy.model, healthy.activation_bits, healthy.cache);
-    EXPECT_EQ(outcome.stage, "") << "seed " << healthy.model().seed << ", " << healthy.activation_bits << " bits\n" << outcome.finding;
+    EXPECT_EQ(outcome.stage, "") << "seed " << healthy.model().seed << ", " << healthy.activation_bits << " bits\n"
+                                 << outcome.finding;
     EXPECT_EQ(outcome.op, "");
   }
 }

@@ -24,7 +24,8 @@ constexpr const char* kTemplate =
     "{%- else -%}<|assistant|>{{ '\\n' + message['content'] | trim }}<|end|>{{ '\\n' }}{%- endif -%}{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|assistant|>{{ '\\n' }}{%- endif -%}";
 
-// The scale that makes the format's random integers weights of root mean square 1, and the minimum that centres them, in scales.
+// The scale that makes the format's random integers weights of root mean square 1, and the minimum that centres them,
+// in scales.
 struct Natural {
   double d = 1, min = 0;
 };
@@ -55,11 +56,13 @@ test::Bytes random_matrix(DType dtype, int64_t rows, int64_t cols, float rms, ui
     if (t.block_elements == 1) {
       const float x = rms * random.normal();
       const uint16_t half = dtype == DType::F16 ? num::float_to_half(x) : num::float_to_bf16(x);
-      std::memcpy(block, dtype == DType::F32 ? static_cast<const void*>(&x) : &half, static_cast<size_t>(t.block_bytes));
+      std::memcpy(block, dtype == DType::F32 ? static_cast<const void*>(&x) : &half,
+                  static_cast<size_t>(t.block_bytes));
       continue;
     }
     const double d = n.d * rms * (1 + 0.2 * random.uniform());
-    const uint16_t scale = num::float_to_half(static_cast<float>(d)), min = num::float_to_half(static_cast<float>(d * n.min));
+    const uint16_t scale = num::float_to_half(static_cast<float>(d)),
+                   min = num::float_to_half(static_cast<float>(d * n.min));
     std::memcpy(block + offsets.d, &scale, 2);
     if (offsets.m >= 0) std::memcpy(block + offsets.m, &min, 2);
   }
@@ -84,12 +87,12 @@ Vocabulary sentence_piece() {
   for (const char* control : {"<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}) v.add(control, 3);
   for (const std::string& hex : test::byte_spellings().hex) v.add(hex, 6);
   float score = -1;
-  for (const char* piece : {"▁t", "he", "▁a", "in", "er", "▁the", "an", "re", "on", "▁an", "ing", "or", "▁s", "▁w", "at", "en", "ou", "▁o",
-                            "ve", "▁and", "33", "77", "is", "it", "ab", "▁ab"}) {
+  for (const char* piece : {"▁t", "he", "▁a", "in", "er", "▁the", "an",   "re", "on", "▁an", "ing", "or", "▁s",
+                            "▁w", "at", "en", "ou", "▁o", "ve",   "▁and", "33", "77", "is",  "it",  "ab", "▁ab"}) {
     v.add(piece, 1, score--);
   }
-  for (const char* letter : {"▁", "e", "t", "a", "o", "i", "n", "s", "r", "h", "l", "d", "u", "c", "m", "f", "w", "g", "y", "p", "b", "v", "k",
-                             ".", ",", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}) {
+  for (const char* letter : {"▁", "e", "t", "a", "o", "i", "n", "s", "r", "h", "l", "d", "u", "c", "m", "f", "w", "g",
+                             "y", "p", "b", "v", "k", ".", ",", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}) {
     v.add(letter, 1, score--);
   }
   return v;
@@ -119,7 +122,8 @@ Vocabulary byte_level() {
   merge("l", "l");
   merge("o", "n");
   merge("'", "t");
-  for (const char* control : {"<|begin_of_text|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}) {
+  for (const char* control :
+       {"<|begin_of_text|>", "<|end_of_text|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}) {
     v.add(control, 3);
   }
   return v;
@@ -223,14 +227,16 @@ ModelFile::ModelFile(const ModelSpec& spec) : seed_(spec.seed * 1000) {
   if (spec.scaling == Scaling::llama3) {
     std::vector<float> factors;
     for (uint32_t i = 0; i < spec.head_dim / 2; ++i) {
-      factors.push_back(std::clamp(1 + 7 * (static_cast<float>(i) / static_cast<float>(spec.head_dim / 2) - 0.5f) * 4, 1.0f, 8.0f));
+      factors.push_back(
+          std::clamp(1 + 7 * (static_cast<float>(i) / static_cast<float>(spec.head_dim / 2) - 0.5f) * 4, 1.0f, 8.0f));
     }
     tensors.push_back({"rope_freqs.weight", DType::F32, {spec.head_dim / 2}, {}});
     test::append(tensors.back().data, factors.data(), factors.size() * sizeof(float));
   }
   for (uint32_t layer = 0; layer < spec.n_layers; ++layer) add_layer(spec, "blk." + std::to_string(layer) + ".");
   add_vector("output_norm.weight", spec.d_model, 1.0f, 0.1f);
-  if (!spec.tied) add_matrix("output", spec.head, vocab_size, spec.d_model, 3 / std::sqrt(static_cast<float>(spec.d_model)));
+  if (!spec.tied)
+    add_matrix("output", spec.head, vocab_size, spec.d_model, 3 / std::sqrt(static_cast<float>(spec.d_model)));
 }
 
 void ModelFile::add_words(Words words) {
@@ -253,7 +259,8 @@ void ModelFile::add_words(Words words) {
 }
 
 void ModelFile::add_layer(const ModelSpec& spec, const std::string& layer) {
-  const int64_t q = int64_t{spec.n_heads} * spec.head_dim, kv = int64_t{spec.n_kv_heads} * spec.head_dim, d = spec.d_model;
+  const int64_t q = int64_t{spec.n_heads} * spec.head_dim, kv = int64_t{spec.n_kv_heads} * spec.head_dim,
+                d = spec.d_model;
   const auto natural_rms = [](int64_t inputs) { return 1 / std::sqrt(static_cast<float>(inputs)); };
   const bool gemma_norms = spec.architecture == "gemma3";
   add_vector(layer + "attn_norm.weight", d, 1.0f, 0.1f);
@@ -312,7 +319,8 @@ test::Bytes ModelFile::bytes() const {
 
 void ModelFile::write(const std::string& path) const {
   const test::Bytes all = bytes();
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()));
 }
 
 }  // namespace assay::faults

@@ -1,6 +1,6 @@
-// Small model files to put faults into: random weights of a natural size in several formats, grouped queries, heads that are not d_model /
-// n_heads wide, scaled rotation, windows, a vocabulary and a chat template. Deterministic. Keys and tensors can be changed before the file
-// is written, which is how a fault of a file is made.
+// Small model files to put faults into: random weights of a natural size in several formats, grouped queries, heads
+// that are not d_model / n_heads wide, scaled rotation, windows, a vocabulary and a chat template. Deterministic. Keys
+// and tensors can be changed before the file is written, which is how a fault of a file is made.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,25 @@ enum class Words { sentence_piece, byte_level };
 
 struct ModelSpec {
   std::string architecture = "llama";  // or "gemma3"
-  uint32_t n_layers = 2, d_model = 256, d_ff = 512, n_heads = 4, n_kv_heads = 2, head_dim = 128, window = 0, n_ctx = 512;
+  uint32_t n_layers = 2, d_model = 256, d_ff = 512, n_heads = 4, n_kv_heads = 2, head_dim = 128, window = 0,
+           n_ctx = 512;
   float theta = 50000;
   Scaling scaling = Scaling::none;
   tensor::DType embed{}, q{}, k{}, v{}, o{}, gate{}, up{}, down{}, head{};  // F32 where nothing is said
   bool tied = false;
   bool biases = false;  // of attention's projections
   float qk_bias = 0;    // their mean for Q and K: scores far beyond what half precision holds
-  float up_scale = 1;   // activations in the middle of the feed-forward layer grow by this; its last matrix shrinks by it
+  float up_scale =
+      1;  // activations in the middle of the feed-forward layer grow by this; its last matrix shrinks by it
   Words words = Words::sentence_piece;
   uint64_t seed = 1;
 };
 
 // The models that the rows use.
-ModelSpec k_quants();           // Q4_K, Q5_K, Q6_K, Q2_K, llama3 scaling, a head of its own
-ModelSpec blocks_32();          // Q4_0, Q4_1, Q5_1, Q8_0, a window, YaRN, tied, biases, rows of a length that is no multiple of 128
-ModelSpec gemma();              // floats, norms on heads, windows that alternate
+ModelSpec k_quants();  // Q4_K, Q5_K, Q6_K, Q2_K, llama3 scaling, a head of its own
+ModelSpec
+blocks_32();        // Q4_0, Q4_1, Q5_1, Q8_0, a window, YaRN, tied, biases, rows of a length that is no multiple of 128
+ModelSpec gemma();  // floats, norms on heads, windows that alternate
 ModelSpec large_scores();       // attention scores beyond the range of half precision
 ModelSpec large_activations();  // activations whose sums are beyond it
 

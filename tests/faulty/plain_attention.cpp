@@ -22,7 +22,8 @@ std::vector<float> softmax(const std::vector<float>& scores, Fault fault) {
     shares.push_back(static_cast<float>(std::exp(static_cast<double>(s - largest))));
     sum += shares.back();
   }
-  for (float& share : shares) share = plain_exp && !std::isfinite(sum) ? 1.0f / static_cast<float>(scores.size()) : share / sum;
+  for (float& share : shares)
+    share = plain_exp && !std::isfinite(sum) ? 1.0f / static_cast<float>(scores.size()) : share / sum;
   return shares;
 }
 
@@ -35,7 +36,8 @@ std::vector<int64_t> PlainAttention::visible() const {
   if (op.chunk > 0) begin = std::max(begin, position - position % op.chunk);
   if (is(Fault::decode_sees_itself) && run_n_tokens == 1) begin = position;
   int64_t end = is(Fault::no_causal_mask) || !op.causal ? cache.n_positions(sequence) : position + 1;
-  if (!op.causal && window > 0) begin = std::max<int64_t>(0, position - window / 2), end = std::min(end, position + window / 2 + 1);
+  if (!op.causal && window > 0)
+    begin = std::max<int64_t>(0, position - window / 2), end = std::min(end, position + window / 2 + 1);
   std::vector<int64_t> cells;
   for (int64_t p = begin; p < end; ++p) {
     const bool resumed = run_start > 0 && run_n_tokens > 1 && p < run_start;
@@ -57,10 +59,12 @@ int64_t PlainAttention::kv_head(int64_t head) const {
 
 float PlainAttention::score(const float* q, const float* k) const {
   float sum = 0;
-  for (int64_t j = 0; j < op.head_dim; ++j) sum = is(Fault::scores_f16) ? to_half(sum + to_half(q[j] * k[j])) : sum + q[j] * k[j];
+  for (int64_t j = 0; j < op.head_dim; ++j)
+    sum = is(Fault::scores_f16) ? to_half(sum + to_half(q[j] * k[j])) : sum + q[j] * k[j];
   if (is(Fault::scale_of_d_model)) return sum / std::sqrt(static_cast<float>(d_model / op.n_heads));
   const double cap = op.softcap;
-  if (is(Fault::softcap_before_scale)) return static_cast<float>(cap * std::tanh(static_cast<double>(sum) / cap) * op.scale);
+  if (is(Fault::softcap_before_scale))
+    return static_cast<float>(cap * std::tanh(static_cast<double>(sum) / cap) * op.scale);
   const float scaled = sum * static_cast<float>(op.scale);
   return cap > 0 ? static_cast<float>(cap * std::tanh(static_cast<double>(scaled) / cap)) : scaled;
 }

@@ -17,7 +17,7 @@ struct PlainAttention {
   const PlainCache& cache;
   Fault fault;
   int64_t d_model;
-  int64_t v_dim;  // elements of a value
+  int64_t v_dim;                 // elements of a value
   std::span<const float> sinks;  // of every head, or none
   int sequence;
   int64_t position;

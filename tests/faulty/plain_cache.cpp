@@ -24,7 +24,9 @@ void round_q8_0(std::vector<float>& x, Fault fault) {
 int64_t cell_floats(const ops::CacheLayer& shape) { return std::max(shape.head_dim, shape.v_dim()); }
 
 // Keys, or values: four times what is used, so that the faults that read beyond it stay inside and find zeros.
-int64_t plane_of(const ops::CacheLayer& shape, int64_t n_ctx) { return 4 * shape.n_kv_heads * n_ctx * cell_floats(shape); }
+int64_t plane_of(const ops::CacheLayer& shape, int64_t n_ctx) {
+  return 4 * shape.n_kv_heads * n_ctx * cell_floats(shape);
+}
 
 // Re-packed for another instruction set: four runs of eight become eight of four.
 void repack(std::vector<float>& x) {
@@ -34,7 +36,8 @@ void repack(std::vector<float>& x) {
 
 }  // namespace
 
-PlainCache::PlainCache(std::span<const ops::CacheLayer> layers, ops::CacheType type, int64_t n_ctx, int n_sequences, Fault fault)
+PlainCache::PlainCache(std::span<const ops::CacheLayer> layers, ops::CacheType type, int64_t n_ctx, int n_sequences,
+                       Fault fault)
     : type_(type), n_ctx_(n_ctx), fault_(fault), sequences_(static_cast<size_t>(n_sequences)) {
   for (Sequence& sequence : sequences_) {
     for (const ops::CacheLayer& shape : layers) {
@@ -81,7 +84,8 @@ const float* PlainCache::key(int sequence, int32_t i_layer, int64_t kv_head, int
   return l.memory.data() + cell(l.shape, kv_head, position, fault_ == Fault::packed_strides ? n_in_use : n_ctx_);
 }
 
-const float* PlainCache::value(int sequence, int32_t i_layer, int64_t kv_head, int64_t position, int64_t n_in_use) const {
+const float* PlainCache::value(int sequence, int32_t i_layer, int64_t kv_head, int64_t position,
+                               int64_t n_in_use) const {
   return key(sequence, i_layer, kv_head, position, n_in_use) + plane_of(layer(sequence, i_layer).shape, n_ctx_);
 }
 
@@ -101,7 +105,8 @@ void PlainCache::visit(int sequence, const std::function<void(std::span<const st
           const float* row = layer(sequence, i).memory.data() + at;
           const std::span<const float> floats(row, static_cast<size_t>(values ? shape.stored_v_dim() : shape.head_dim));
           std::vector<uint16_t> halves;
-          if (type_ == ops::CacheType::f16) std::transform(floats.begin(), floats.end(), std::back_inserter(halves), half_bits);
+          if (type_ == ops::CacheType::f16)
+            std::transform(floats.begin(), floats.end(), std::back_inserter(halves), half_bits);
           sink(type_ == ops::CacheType::f16 ? std::as_bytes(std::span(halves)) : std::as_bytes(floats));
         }
       }

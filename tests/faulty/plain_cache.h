@@ -1,5 +1,6 @@
-// The faulty engine's keys and values: one run of floats per sequence and layer, as they are read back after the cache's rounding, keys
-// [n_kv_heads, n_ctx, head_dim], then values likewise (the fault that takes too many heads: [n_ctx, n_kv_heads, head_dim]).
+// The faulty engine's keys and values: one run of floats per sequence and layer, as they are read back after the
+// cache's rounding, keys [n_kv_heads, n_ctx, head_dim], then values likewise (the fault that takes too many heads:
+// [n_ctx, n_kv_heads, head_dim]).
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,9 @@ class PlainCache {
     std::vector<Layer> layers;
     int64_t n_positions = 0, n_ever_stored = 0;
   };
-  const Layer& layer(int sequence, int32_t i) const { return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(i)]; }
+  const Layer& layer(int sequence, int32_t i) const {
+    return sequences_[static_cast<size_t>(sequence)].layers[static_cast<size_t>(i)];
+  }
   int64_t cell(const ops::CacheLayer& shape, int64_t kv_head, int64_t position, int64_t n_ctx_taken) const;
   std::vector<float> round(const float* x, int64_t head_dim, bool is_key) const;
 

@@ -104,7 +104,8 @@ void decode_q2_k(const std::byte* block, float* out, Fault fault) {
   for (int j = 0; j < 256; ++j) {
     const int half = j / 128, i = j % 128;
     const int q = byte_at(block + 16, 32 * half + i % 32) >> (2 * (i / 32)) & 3;
-    // The bytes of a half serve its four quarters in turn; the fault takes the scales in the order of the bytes instead.
+    // The bytes of a half serve its four quarters in turn; the fault takes the scales in the order of the bytes
+    // instead.
     const int group = fault == Fault::q2_k_scale_lanes ? 8 * half + i % 32 / 16 * 4 + i / 32 : j / 16;
     const int packed = byte_at(block, group);
     out[j] = static_cast<float>(d * (packed % 16) * q - d_min * (packed / 16));
@@ -127,7 +128,9 @@ void decode_block(DType dtype, const std::byte* block, float* out, Fault fault) 
   switch (dtype) {
     case DType::F32: std::memcpy(out, block, 4); break;
     case DType::F16: *out = static_cast<float>(half_at(block)); break;
-    case DType::BF16: *out = std::bit_cast<float>(static_cast<uint32_t>(byte_at(block, 0) + 256 * byte_at(block, 1)) << 16); break;
+    case DType::BF16:
+      *out = std::bit_cast<float>(static_cast<uint32_t>(byte_at(block, 0) + 256 * byte_at(block, 1)) << 16);
+      break;
     case DType::Q4_0: decode_32(block + 2, nullptr, half_at(block), -8 * half_at(block), out, fault); break;
     case DType::Q4_1: decode_32(block + 4, nullptr, half_at(block), half_at(block + 2), out, fault); break;
     case DType::Q5_0: decode_32(block + 6, block + 2, half_at(block), -16 * half_at(block), out, Fault::none); break;
@@ -150,7 +153,8 @@ double half_at(const std::byte* bytes) {
   const int bits = byte_at(bytes, 0) + 256 * byte_at(bytes, 1);
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-  if (exponent == 31) magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  if (exponent == 31)
+    magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
   return bits >= 0x8000 ? -magnitude : magnitude;
 }
 
@@ -181,15 +185,27 @@ float to_bfloat16(float x) {
 
 bool decodes(DType dtype) {
   switch (dtype) {
-    case DType::F32: case DType::F16: case DType::BF16: case DType::Q4_0: case DType::Q4_1: case DType::Q5_0: case DType::Q5_1:
-    case DType::Q8_0: case DType::Q2_K: case DType::Q3_K: case DType::Q4_K: case DType::Q5_K: case DType::Q6_K: return true;
+    case DType::F32:
+    case DType::F16:
+    case DType::BF16:
+    case DType::Q4_0:
+    case DType::Q4_1:
+    case DType::Q5_0:
+    case DType::Q5_1:
+    case DType::Q8_0:
+    case DType::Q2_K:
+    case DType::Q3_K:
+    case DType::Q4_K:
+    case DType::Q5_K:
+    case DType::Q6_K: return true;
     default: return false;
   }
 }
 
 void decode_plain(DType dtype, const std::byte* row, int64_t n, float* out, Fault fault) {
   const tensor::DTypeTraits& t = tensor::traits(dtype);
-  for (int64_t i = 0; i < n / t.block_elements; ++i) decode_block(dtype, row + i * t.block_bytes, out + i * t.block_elements, fault);
+  for (int64_t i = 0; i < n / t.block_elements; ++i)
+    decode_block(dtype, row + i * t.block_bytes, out + i * t.block_elements, fault);
 }
 
 std::vector<float> decode_tensor(const tensor::TensorView& tensor, Fault fault) {
@@ -201,7 +217,8 @@ std::vector<float> decode_tensor(const tensor::TensorView& tensor, Fault fault) 
       int64_t block = row * (cols / t.block_elements) + i;
       if (fault == Fault::row_stride && t.block_elements > 1) block = row * cols + i;
       if (block >= n_blocks) continue;  // beyond the tensor: zeros
-      decode_block(tensor.dtype, tensor.data.data() + block * t.block_bytes, out.data() + row * cols + i * t.block_elements, fault);
+      decode_block(tensor.dtype, tensor.data.data() + block * t.block_bytes,
+                   out.data() + row * cols + i * t.block_elements, fault);
     }
   }
   return out;

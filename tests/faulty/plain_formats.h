@@ -1,5 +1,5 @@
-// Weight formats decoded from their published layouts, element by element, with no code of src/quant: what the faulty engine reads its
-// weights with. Also half precision as arithmetic on doubles.
+// Weight formats decoded from their published layouts, element by element, with no code of src/quant: what the faulty
+// engine reads its weights with. Also half precision as arithmetic on doubles.
 #pragma once
 
 #include <cstddef>

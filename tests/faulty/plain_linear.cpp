@@ -34,7 +34,8 @@ Quantised quantise(const float* x, int64_t k, int64_t block, Fault fault) {
     row.d.push_back(d);
     for (int64_t j = begin; j < begin + block; ++j) {
       const float scaled = d != 0 && std::isfinite(x[j] / d) ? std::nearbyint(x[j] / d) : 0.0f;
-      row.q[static_cast<size_t>(j)] = static_cast<int>(std::clamp(scaled, fault == Fault::sign_of_minus_128 ? -128.0f : -127.0f, 127.0f));
+      row.q[static_cast<size_t>(j)] =
+          static_cast<int>(std::clamp(scaled, fault == Fault::sign_of_minus_128 ? -128.0f : -127.0f, 127.0f));
     }
   }
   return row;
@@ -88,7 +89,8 @@ float faulty_block(const PlainMatrix& w, int64_t r, int64_t b, const Quantised& 
     for (int64_t j = 0; j < x.block; ++j) {
       const double product = static_cast<double>(weights[j]) * q[j];
       const bool scale_negative = static_cast<int8_t>(block[192 + j / 16]) < 0;
-      const bool integer_negative = weights[j] != 0 && (weights[j] < 0) != scale_negative;  // d of these files is positive
+      const bool integer_negative =
+          weights[j] != 0 && (weights[j] < 0) != scale_negative;  // d of these files is positive
       sum += q[j] == -128 && integer_negative ? -product : product;
     }
     return static_cast<float>(d_x * sum);
@@ -131,14 +133,16 @@ float dot_integers(const PlainMatrix& w, int64_t r, const Quantised& x, Fault fa
 
 }  // namespace
 
-void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int activation_bits, Fault fault, std::span<float> y) {
+void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int activation_bits, Fault fault,
+                  std::span<float> y) {
   const int64_t k = w.cols(), n_rows = w.rows();
   const bool quantised_weights = block_of(w.tensor.dtype) > 1;
   const bool whole_row = fault == Fault::int8_whole_row && quantised_weights;
   const bool integers = activation_bits == 8 && quantised_weights;
   for (int64_t t = 0; t < n; ++t) {
     std::vector<float> floats(x.data() + t * k, x.data() + (t + 1) * k);
-    if (fault == Fault::precision_bf16 && n > 1) std::transform(floats.begin(), floats.end(), floats.begin(), to_bfloat16);
+    if (fault == Fault::precision_bf16 && n > 1)
+      std::transform(floats.begin(), floats.end(), floats.begin(), to_bfloat16);
     Quantised row;
     if (integers || whole_row) row = quantise(floats.data(), k, whole_row ? k : block_of(w.tensor.dtype), fault);
     for (int64_t r = 0; r < n_rows; ++r) {

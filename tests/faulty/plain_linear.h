@@ -1,5 +1,5 @@
-// Matrix products in plain float loops over decoded weights, with activations as floats or as integers of 8 bits, and the faults that
-// kernels of other engines had in this place.
+// Matrix products in plain float loops over decoded weights, with activations as floats or as integers of 8 bits, and
+// the faults that kernels of other engines had in this place.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ struct PlainMatrix {
 };
 
 // x [n, cols], y [n, rows]. activation_bits: 0 or 8; float weights take floats in either case.
-void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int activation_bits, Fault fault, std::span<float> y);
+void linear_plain(const PlainMatrix& w, std::span<const float> x, int64_t n, int activation_bits, Fault fault,
+                  std::span<float> y);
 
 }  // namespace assay::faults

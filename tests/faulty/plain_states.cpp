@@ -20,9 +20,7 @@ void lose_newest_row(std::span<double> kept) {
 }  // namespace
 
 PlainStates::PlainStates(const ops::Plan& plan, int n_sequences, Fault fault)
-    : plan_(plan),
-      fault_(fault),
-      after_(static_cast<size_t>(n_sequences)),
+    : plan_(plan), fault_(fault), after_(static_cast<size_t>(n_sequences)),
       begins_(static_cast<size_t>(n_sequences) * plan.states.size(), true) {
   std::vector<Floats> empty;
   for (const ops::StateLayer& layer : plan.states) empty.emplace_back(static_cast<size_t>(layer.n_floats()), 0.0);

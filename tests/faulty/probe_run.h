@@ -40,8 +40,8 @@ inline int32_t token_at(int64_t i, int64_t vocab_size, int sequence) {
   return static_cast<int32_t>((i * 97 + 13 + 31 * sequence) % vocab_size);
 }
 
-// A prompt in two pieces, single tokens, a second sequence in between, and a tail that is taken back and run again: every way in which a
-// cache is used. The logits of all that.
+// A prompt in two pieces, single tokens, a second sequence in between, and a tail that is taken back and run again:
+// every way in which a cache is used. The logits of all that.
 inline std::vector<double> logits_of(ops::Executor& executor, const ops::Plan& plan) {
   std::vector<double> all;
   const auto run = [&](const Ids& ids) {

@@ -57,8 +57,7 @@ TEST_F(WindowEdge, QuickProbesSayWhatTheyDoNotReach) {
   run_.quick = true;
   const verify::OpsFindings found = check_ops(subject(Fault::window_plus_one), run_);
   EXPECT_EQ(found.stage.verdict, Verdict::pass) << found.stage.summary;
-  EXPECT_NE(found.stage.summary.find("; the edge of windows of 512 positions is not reached"),
-            std::string::npos)
+  EXPECT_NE(found.stage.summary.find("; the edge of windows of 512 positions is not reached"), std::string::npos)
       << found.stage.summary;
 }
 

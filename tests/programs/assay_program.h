@@ -18,7 +18,8 @@ inline std::vector<std::string> commands() {
   std::istringstream overview(assay({"--help"}).out);
   std::vector<std::string> names;
   for (std::string line; std::getline(overview, line) && line != "First steps:";) {
-    if (line.starts_with("  ") && line.size() > 2 && line[2] != ' ') names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    if (line.starts_with("  ") && line.size() > 2 && line[2] != ' ')
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
   }
   return names;
 }

@@ -72,8 +72,7 @@ ProgramResult run_program(const std::string& path, const std::vector<std::string
   const auto deadline = std::chrono::steady_clock::now() + options.time_limit;
   while (out.read_end >= 0 || err.read_end >= 0) {
     if (n_written == options.input.size()) in.close_write();
-    pollfd polled[3] = {
-        {out.read_end, POLLIN, 0}, {err.read_end, POLLIN, 0}, {in.write_end, POLLOUT, 0}};
+    pollfd polled[3] = {{out.read_end, POLLIN, 0}, {err.read_end, POLLIN, 0}, {in.write_end, POLLOUT, 0}};
     ::poll(polled, 3, 100);
     if (polled[0].revents != 0 && !drain(out.read_end, result.out)) out.close_read();
     if (polled[1].revents != 0 && !drain(err.read_end, result.err)) err.close_read();
@@ -82,8 +81,7 @@ ProgramResult run_program(const std::string& path, const std::vector<std::string
                                 std::min<size_t>(options.input.size() - n_written, 4096));
       n_written = n > 0 ? n_written + static_cast<size_t>(n) : options.input.size();
     }
-    if (!signalled && !result.out.empty() &&
-        result.out.find(options.signal_after_output) != std::string::npos) {
+    if (!signalled && !result.out.empty() && result.out.find(options.signal_after_output) != std::string::npos) {
       ::kill(child, options.signal);
       signalled = true;
     }

@@ -11,7 +11,8 @@ namespace assay::test {
 
 class TerminalProgram {
  public:
-  TerminalProgram(const std::string& path, const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+  TerminalProgram(const std::string& path, const std::vector<std::string>& arguments,
+                  const std::map<std::string, std::string>& environment = {});
   ~TerminalProgram();  // ends it where it still runs
   TerminalProgram(const TerminalProgram&) = delete;
   TerminalProgram& operator=(const TerminalProgram&) = delete;
@@ -20,8 +21,9 @@ class TerminalProgram {
   // Whether it writes this, after what the last call waited for.
   bool shows(std::string_view text, std::chrono::seconds time_limit = std::chrono::seconds(60));
   void send(int signal);
-  int exit_code(std::chrono::seconds time_limit = std::chrono::seconds(60));  // 128 + n where signal n ended it; -1: it did not end
-  const std::string& output() const { return output_; }                       // all of it so far, standard error among it
+  int exit_code(std::chrono::seconds time_limit =
+                    std::chrono::seconds(60));           // 128 + n where signal n ended it; -1: it did not end
+  const std::string& output() const { return output_; }  // all of it so far, standard error among it
 
  private:
   bool read_some(int timeout_ms);

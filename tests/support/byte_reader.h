@@ -31,8 +31,7 @@ class ByteReader {
     return low | (u16() << 16);
   }
   std::string string(size_t n_bytes) {
-    if (bytes_.size() - at_ < n_bytes)
-      throw std::runtime_error("a file in tests/data ends too soon");
+    if (bytes_.size() - at_ < n_bytes) throw std::runtime_error("a file in tests/data ends too soon");
     at_ += n_bytes;
     return bytes_.substr(at_ - n_bytes, n_bytes);
   }

@@ -12,9 +12,9 @@
 
 #include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/oracle/oracle_executor.h"
+#include "bounds/op_checker.h"
 #include "ops/plan/executor.h"
 #include "support/random_numbers.h"
-#include "bounds/op_checker.h"
 
 namespace assay::test {
 
@@ -50,15 +50,13 @@ inline std::vector<CheckedSetting> checked_settings() {
 // Tokens of the sequences 0 .. n_sequences - 1, run in chunks.
 class CheckedRun {
  public:
-  CheckedRun(const ops::Plan& plan, const CheckedSetting& setting, base::ThreadPool& pool,
-             int64_t n_ctx, int n_sequences = 1, bounds::CheckerOptions options = {})
+  CheckedRun(const ops::Plan& plan, const CheckedSetting& setting, base::ThreadPool& pool, int64_t n_ctx,
+             int n_sequences = 1, bounds::CheckerOptions options = {})
       : CheckedRun(plan, plan, setting, pool, n_ctx, n_sequences, options) {}
   // The executor runs another plan than the one that it is held against.
-  CheckedRun(const ops::Plan& run_plan, const ops::Plan& plan, const CheckedSetting& setting,
-             base::ThreadPool& pool, int64_t n_ctx, int n_sequences = 1,
-             bounds::CheckerOptions options = {})
-      : plan_(plan),
-        checker(plan, setting.declared(), n_ctx, n_sequences, pool, options),
+  CheckedRun(const ops::Plan& run_plan, const ops::Plan& plan, const CheckedSetting& setting, base::ThreadPool& pool,
+             int64_t n_ctx, int n_sequences = 1, bounds::CheckerOptions options = {})
+      : plan_(plan), checker(plan, setting.declared(), n_ctx, n_sequences, pool, options),
         next_(static_cast<size_t>(n_sequences), 0) {
     ops::ExecutorOptions o;
     o.n_ctx = n_ctx;
@@ -67,9 +65,8 @@ class CheckedRun {
     o.cache_k = o.cache_v = setting.cache;
     o.weights_as_f32 = setting.weights_as_f32;
     o.planes = setting.planes;
-    executor = setting.oracle
-                   ? backend::oracle::make_oracle_executor(run_plan, o, pool)
-                   : backend::cpu::make_cpu_executor(run_plan, o, {setting.kernels}, pool);
+    executor = setting.oracle ? backend::oracle::make_oracle_executor(run_plan, o, pool)
+                              : backend::cpu::make_cpu_executor(run_plan, o, {setting.kernels}, pool);
   }
 
   // One batch; observer: who watches (and hands on to the checker), or the checker itself.
@@ -78,9 +75,9 @@ class CheckedRun {
     std::vector<int32_t> positions, sequences(tokens.size(), sequence);
     std::vector<uint8_t> outputs(tokens.size(), all_outputs ? 1 : 0);
     if (!outputs.empty()) outputs.back() = 1;
-    for (size_t i = 0; i < tokens.size(); ++i)
-      positions.push_back(next_[static_cast<size_t>(sequence)]++);
-    const ops::Batch batch{tokens, positions, sequences, outputs, {.observer = observer != nullptr ? observer : &checker}};
+    for (size_t i = 0; i < tokens.size(); ++i) positions.push_back(next_[static_cast<size_t>(sequence)]++);
+    const ops::Batch batch{
+        tokens, positions, sequences, outputs, {.observer = observer != nullptr ? observer : &checker}};
     checker.begin(batch);
     executor->run(batch);
     checker.end();
@@ -103,10 +100,9 @@ class CheckedRun {
     if (!checker.place().has_value()) return "";
     const bounds::FailedOp& f = *checker.first_failure();
     const Place& p = *checker.place();
-    return fmt::format(
-        "{} (op {}, batch {}) row {} head {} element {}: found {}, expected {}, off by {} bounds",
-        p.op, f.i_op, f.i_batch, p.row, p.head, p.element, p.found, p.expected,
-        (p.found - p.expected) / p.bound);
+    return fmt::format("{} (op {}, batch {}) row {} head {} element {}: found {}, expected {}, off by {} bounds", p.op,
+                       f.i_op, f.i_batch, p.row, p.head, p.element, p.found, p.expected,
+                       (p.found - p.expected) / p.bound);
   }
 
  private:

@@ -1,4 +1,5 @@
-// Counts what the program allocates, and lets one of the allocations fail; the sanitizers still see every malloc. To be included by one file of a program.
+// Counts what the program allocates, and lets one of the allocations fail; the sanitizers still see every malloc. To be
+// included by one file of a program.
 #pragma once
 
 #include <atomic>
@@ -8,8 +9,9 @@
 
 namespace assay::test {
 inline std::atomic<int64_t> n_allocations{0};
-inline thread_local int64_t n_until_failure = -1;  // of this thread's allocations the one that fails: 0 is the next; negative: none
-}
+inline thread_local int64_t n_until_failure =
+    -1;  // of this thread's allocations the one that fails: 0 is the next; negative: none
+}  // namespace assay::test
 
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++assay::test::n_allocations;

@@ -23,7 +23,8 @@ void put_number(std::string& bytes, size_t at, T value) {
 
 // Every hash computed anew, as far as lengths lead to hashes that lie within the bytes.
 inline std::string with_hashes(std::string bytes) {
-  const auto seal = [&](size_t begin, uint64_t length, size_t fixed) -> size_t {  // the end of the record, or 0 where it has none
+  const auto seal = [&](size_t begin, uint64_t length,
+                        size_t fixed) -> size_t {  // the end of the record, or 0 where it has none
     if (length > bytes.size() || begin + fixed + length + 8 > bytes.size()) return 0;
     const size_t end = begin + fixed + length;
     put_number(bytes, end, uint64_t{XXH3_64bits(bytes.data() + begin, end - begin)});

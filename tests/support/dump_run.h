@@ -47,14 +47,11 @@ inline trace::DumpHeader header_of(const ops::Plan& plan, const trace::Declared&
 
 inline void dump_run(const std::string& path, const DumpRun& run, ops::Executor& executor) {
   struct Writing final : ops::OpObserver {
-    Writing(const std::string& file, const DumpRun& asked)
-        : writer(file, asked.header), run(asked) {}
+    Writing(const std::string& file, const DumpRun& asked) : writer(file, asked.header), run(asked) {}
     bool wants(const ops::Op& op) override {
-      return ops::values_of(op).output != ops::kNone &&
-             ops::kind_name(op) != std::string("select_outputs");
+      return ops::values_of(op).output != ops::kNone && ops::kind_name(op) != std::string("select_outputs");
     }
-    void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
-               std::span<const double> values) override {
+    void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
       trace::DumpTensor tensor{op.name, n_rows, width, run.as_f64, {values.begin(), values.end()}};
       if (run.change && !run.change(i_batch, tensor)) return;
       writer.add(tensor.op, tensor.n_rows, tensor.width, tensor.values, tensor.is_f64);

@@ -14,11 +14,11 @@
 
 #include "backend/oracle/oracle_executor.h"
 #include "base/thread_pool.h"
-#include "ops/attention/attention.h"
-#include "ops/plan/executor.h"
-#include "ops/attention/kv_store.h"
-#include "ops/plan/op_values.h"
 #include "bounds/op_checker.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/op_values.h"
 
 namespace assay::test {
 
@@ -50,10 +50,8 @@ class RecordedRun final : public ops::OpObserver {
       : plan_(plan), batches_(std::move(batches)) {
     ops::ExecutorOptions options;
     for (const Fed& batch : batches_) {
-      for (const int32_t p : batch.positions)
-        options.n_ctx = std::max<int64_t>(options.n_ctx, p + 1);
-      for (const int32_t s : batch.sequences)
-        options.n_sequences = std::max(options.n_sequences, s + 1);
+      for (const int32_t p : batch.positions) options.n_ctx = std::max<int64_t>(options.n_ctx, p + 1);
+      for (const int32_t s : batch.sequences) options.n_sequences = std::max(options.n_sequences, s + 1);
     }
     const auto executor = backend::oracle::make_oracle_executor(plan, options, pool);
     for (const Fed& batch : batches_) {
@@ -66,8 +64,7 @@ class RecordedRun final : public ops::OpObserver {
   bool wants(const ops::Op&) override { return true; }
   void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override {
     const ops::ValueId id = ops::values_of(op).output;
-    if (id != ops::kNone)
-      values_.back()[static_cast<size_t>(id)].assign(values.begin(), values.end());
+    if (id != ops::kNone) values_.back()[static_cast<size_t>(id)].assign(values.begin(), values.end());
   }
 
   const std::vector<double>& value(ops::ValueId id, size_t i_batch) const {
@@ -76,9 +73,8 @@ class RecordedRun final : public ops::OpObserver {
 
   // found is the right output.
   bounds::FailedOp op(std::string_view name, int32_t layer, size_t i_batch = 0) const {
-    const auto at = std::find_if(plan_.ops.begin(), plan_.ops.end(), [&](const ops::Op& o) {
-      return o.name == name && o.layer == layer;
-    });
+    const auto at = std::find_if(plan_.ops.begin(), plan_.ops.end(),
+                                 [&](const ops::Op& o) { return o.name == name && o.layer == layer; });
     if (at == plan_.ops.end()) throw std::logic_error("no op " + std::string(name));
     const ops::OpValues values = ops::values_of(*at);
     bounds::FailedOp f;
@@ -87,9 +83,7 @@ class RecordedRun final : public ops::OpObserver {
     const Fed& batch = batches_[i_batch];
     f.tokens = batch.tokens, f.positions = batch.positions, f.sequences = batch.sequences;
     f.n_rows = static_cast<int64_t>(batch.tokens.size());
-    const auto width = [&](size_t i) {
-      return plan_.values[static_cast<size_t>(values.inputs[i])].width;
-    };
+    const auto width = [&](size_t i) { return plan_.values[static_cast<size_t>(values.inputs[i])].width; };
     if (!values.inputs.empty()) f.a = value(values.inputs[0], i_batch), f.a_width = width(0);
     if (values.inputs.size() > 1) f.b = value(values.inputs[1], i_batch), f.b_width = width(1);
     f.width = plan_.values[static_cast<size_t>(values.output)].width;
@@ -109,8 +103,7 @@ class RecordedRun final : public ops::OpObserver {
     std::vector<double> bound;
     for (int64_t t = 0; t < f.n_rows; ++t) {
       double squares = 0;
-      for (int64_t j = 0; j < f.width; ++j)
-        squares += std::pow(f.found[static_cast<size_t>(t * f.width + j)], 2);
+      for (int64_t j = 0; j < f.width; ++j) squares += std::pow(f.found[static_cast<size_t>(t * f.width + j)], 2);
       const double rms = std::sqrt(squares / static_cast<double>(f.width));
       for (int64_t j = 0; j < f.width; ++j)
         bound.push_back(1e-6 * (rms + std::abs(f.found[static_cast<size_t>(t * f.width + j)])));

@@ -1,4 +1,5 @@
-// The calls in place of the C library's. What they bring to the disk may be lost with the machine: no test waits for that.
+// The calls in place of the C library's. What they bring to the disk may be lost with the machine: no test waits for
+// that.
 #include "support/failing_calls.h"
 
 #include <fcntl.h>
@@ -49,17 +50,22 @@ void set_clones(bool on) { clones = on; }
 
 extern "C" {
 
-ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) { return fails() ? -1 : ::syscall(SYS_pwrite64, fd, data, n, offset); }
+ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
+  return fails() ? -1 : ::syscall(SYS_pwrite64, fd, data, n, offset);
+}
 int ioctl(int fd, unsigned long request, ...) noexcept {
   va_list list;
   va_start(list, request);
   void* const argument = va_arg(list, void*);
   va_end(list);
-  if (request == FICLONE && clones) return fails() ? -1 : cloned(fd, static_cast<int>(reinterpret_cast<intptr_t>(argument)));
+  if (request == FICLONE && clones)
+    return fails() ? -1 : cloned(fd, static_cast<int>(reinterpret_cast<intptr_t>(argument)));
   return static_cast<int>(::syscall(SYS_ioctl, fd, request, argument));
 }
 int fsync(int) { return fails() ? -1 : 0; }
-int fallocate(int fd, int mode, off_t offset, off_t n) { return fails() ? -1 : static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, n)); }
+int fallocate(int fd, int mode, off_t offset, off_t n) {
+  return fails() ? -1 : static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, n));
+}
 int rename(const char* from, const char* to) noexcept {
   return fails() ? -1 : static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }

@@ -16,9 +16,8 @@
 namespace assay::test {
 
 // change: gets every tensor's bytes and may change them, not their number.
-inline GgufWriter edited_copy(
-    const gguf::File& file, const std::set<std::string>& without,
-    const std::function<void(std::string_view name, Bytes& data)>& change = {}) {
+inline GgufWriter edited_copy(const gguf::File& file, const std::set<std::string>& without,
+                              const std::function<void(std::string_view name, Bytes& data)>& change = {}) {
   GgufWriter out;
   for (const gguf::Entry& entry : file.metadata().entries()) {
     if (without.contains(std::string(entry.key))) continue;
@@ -36,8 +35,7 @@ inline GgufWriter edited_copy(
     const tensor::Shape& shape = tensor.view.shape;
     Bytes data(tensor.view.data.begin(), tensor.view.data.end());
     if (change) change(tensor.name, data);
-    out.tensor(tensor.name, tensor.view.dtype,
-               {shape.dims.begin(), shape.dims.begin() + shape.rank}, data);
+    out.tensor(tensor.name, tensor.view.dtype, {shape.dims.begin(), shape.dims.begin() + shape.rank}, data);
   }
   return out;
 }

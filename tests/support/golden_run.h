@@ -13,7 +13,8 @@
 
 namespace assay::test {
 
-// The largest difference from the golden's numbers: log-sum-exp of every position, -log p of every next token, logits of the last three positions.
+// The largest difference from the golden's numbers: log-sum-exp of every position, -log p of every next token, logits
+// of the last three positions.
 inline double worst_of(Context& context, const TinyGolden& golden) {
   double worst = 0;
   const auto n = static_cast<int64_t>(golden.ids.size());

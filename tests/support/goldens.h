@@ -1,9 +1,8 @@
-// The goldens as structs: tests/data/goldens (real models, by an independent float64 engine) and goldens/tiny there (random models, by
-// Hugging Face transformers). Needs Boost.JSON at link time.
+// The goldens as structs: tests/data/goldens (real models, by an independent float64 engine) and goldens/tiny there
+// (random models, by Hugging Face transformers). Needs Boost.JSON at link time.
 #pragma once
 
 #include <boost/json.hpp>
-
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -53,7 +52,7 @@ struct GoldenPrompt {
   std::vector<int32_t> ids;
   std::optional<double> mean_nll;  // a prompt of one token has none
   double logsumexp = 0;
-  std::vector<std::pair<int32_t, double>> top10;   // token, logit
+  std::vector<std::pair<int32_t, double>> top10;  // token, logit
   std::vector<GoldenLayer> layers;
   std::vector<std::pair<int32_t, double>> greedy;  // token, margin to the second best
 };
@@ -87,7 +86,8 @@ struct TinyGolden {
 inline TinyGolden read_tiny_golden(const std::filesystem::path& path) {
   const boost::json::object golden = read_json(path);
   TinyGolden tiny{to_ids(golden.at("ids")), {}, to_doubles(golden.at("logsumexp")), to_doubles(golden.at("nll"))};
-  for (const boost::json::value& row : golden.at("logits_last3").as_array()) tiny.logits_last3.push_back(to_doubles(row));
+  for (const boost::json::value& row : golden.at("logits_last3").as_array())
+    tiny.logits_last3.push_back(to_doubles(row));
   return tiny;
 }
 

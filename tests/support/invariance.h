@@ -1,5 +1,5 @@
-// Runs the same tokens in every way that must not matter (threads, chunks, kernels, partitions) and compares the digests of all logits
-// and of the cache, with each other and with the golden ones in tests/data/digests.json.
+// Runs the same tokens in every way that must not matter (threads, chunks, kernels, partitions) and compares the
+// digests of all logits and of the cache, with each other and with the golden ones in tests/data/digests.json.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ struct Setting {
   KvType cache = KvType::f16;
 
   std::string name() const {
-    const std::string mode = numerics == Numerics::exact ? "exact/" + std::to_string(activation_bits) : std::string(assay::name(numerics));
+    const std::string mode =
+        numerics == Numerics::exact ? "exact/" + std::to_string(activation_bits) : std::string(assay::name(numerics));
     return mode + " " + std::string(assay::name(cache));
   }
 };
@@ -63,16 +64,21 @@ struct Way {
   SplitMode split_mode = SplitMode::layer;
 
   std::string name() const {
-    const std::string split = n_gpu_layers < 0 && devices.empty() ? "" : ", -ngl " + std::to_string(n_gpu_layers) + " over " + std::to_string(devices.size()) + " named devices" +
-                                  (split_mode == SplitMode::tensor ? ", tensor" : "");
-    return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " + std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
+    const std::string split = n_gpu_layers < 0 && devices.empty()
+                                  ? ""
+                                  : ", -ngl " + std::to_string(n_gpu_layers) + " over " +
+                                        std::to_string(devices.size()) + " named devices" +
+                                        (split_mode == SplitMode::tensor ? ", tensor" : "");
+    return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " +
+           std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
            std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
   }
 };
 
 inline bool can_run(Kernels kernels) {
-  return kernels == Kernels::best ||
-         std::ranges::any_of(backend::cpu::kernel_sets(), [&](auto set) { return backend::cpu::name(set) == name(kernels); });
+  return kernels == Kernels::best || std::ranges::any_of(backend::cpu::kernel_sets(), [&](auto set) {
+           return backend::cpu::name(set) == name(kernels);
+         });
 }
 
 inline std::vector<size_t> random_pieces(size_t n_tokens, uint64_t seed) {
@@ -111,18 +117,22 @@ inline GoldenModel golden_tiny_model(tensor::DType dtype) {
   spec.dtype = dtype;
   const TempFolder folder;
   TinyLlamaWriter(spec).file().write(folder / "tiny.gguf");
-  return {"random " + std::string(tensor::traits(dtype).name), Model::load((folder / "tiny.gguf").string(), {.tokenizer = false}),
-          random_tokens(100, 96)};
+  return {"random " + std::string(tensor::traits(dtype).name),
+          Model::load((folder / "tiny.gguf").string(), {.tokenizer = false}), random_tokens(100, 96)};
 }
 
 // A real model, and 80 ids of the longest of its golden prompts.
 inline GoldenModel golden_real_model(const std::filesystem::path& path) {
   const std::vector<GoldenPrompt> prompts = read_goldens(data("goldens/" + path.stem().string() + ".json"));
-  const auto longest = std::max_element(prompts.begin(), prompts.end(), [](const auto& a, const auto& b) { return a.ids.size() < b.ids.size(); });
-  return {path.stem().string(), Model::load(path.string(), {.tokenizer = false}), {longest->ids.begin(), longest->ids.begin() + 80}};
+  const auto longest = std::max_element(prompts.begin(), prompts.end(),
+                                        [](const auto& a, const auto& b) { return a.ids.size() < b.ids.size(); });
+  return {path.stem().string(),
+          Model::load(path.string(), {.tokenizer = false}),
+          {longest->ids.begin(), longest->ids.begin() + 80}};
 }
 
-inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids, const Setting& setting, const Way& way) {
+inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<const TokenId> ids,
+                           const Setting& setting, const Way& way) {
   ContextOptions options;
   options.n_ctx = static_cast<int64_t>(ids.size()) + 20;
   options.n_ubatch = way.n_ubatch;
@@ -160,7 +170,8 @@ class DigestBook {
   void check(const std::string& key, const Digests& found) const {
     const auto entry = digests_.find(key);
     if (entry == digests_.end() || !(entry->second == found)) {
-      ADD_FAILURE() << "not the golden digest of numerics 1:\n    \"" << key << "\": [\"" << found.logits << "\", \"" << found.kv << "\"],";
+      ADD_FAILURE() << "not the golden digest of numerics 1:\n    \"" << key << "\": [\"" << found.logits << "\", \""
+                    << found.kv << "\"],";
     }
   }
 
@@ -169,8 +180,8 @@ class DigestBook {
 };
 
 // Every way must give the digests of the first, and these must be the golden ones.
-inline void expect_invariant(const GoldenModel& golden, const Setting& setting, const std::vector<Way>& ways, const DigestBook& book,
-                             int64_t& n_runs) {
+inline void expect_invariant(const GoldenModel& golden, const Setting& setting, const std::vector<Way>& ways,
+                             const DigestBook& book, int64_t& n_runs) {
   const auto& [name, model, ids] = golden;
   const std::string key = name + " " + setting.name();
   const Digests first = run_digests(model, ids, setting, ways.front());

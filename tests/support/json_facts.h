@@ -29,9 +29,7 @@ inline std::vector<float> floats_from_hex(std::string_view hex) {
   return values;
 }
 
-inline boost::json::value read_json(const std::string& name) {
-  return boost::json::parse(content(data(name)));
-}
+inline boost::json::value read_json(const std::string& name) { return boost::json::parse(content(data(name))); }
 
 inline std::string_view text(const boost::json::value& value) {
   const boost::json::string& s = value.as_string();

@@ -1,4 +1,5 @@
-// Pseudo-random numbers for tests: the same on every machine, which the standard library's distributions are not; and a digest of results.
+// Pseudo-random numbers for tests: the same on every machine, which the standard library's distributions are not; and a
+// digest of results.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// How much of a long test runs. With ASSAY_EXHAUSTIVE in the environment: all of it; otherwise a share that every change can wait for.
+// How much of a long test runs. With ASSAY_EXHAUSTIVE in the environment: all of it; otherwise a share that every
+// change can wait for.
 #pragma once
 
 #include <cstdlib>

@@ -22,11 +22,21 @@ inline void add_sample_ops(VerifyReport& report, const SampleReport& sample) {
     const char *name, *kind;
     double local, bound;
   };
-  constexpr Kind kKinds[] = {{"attn_norm", "rms_norm", 4e-8, 4e-7},   {"attn_q", "linear", 2e-5, 3e-4},     {"attn_k", "linear", 2e-5, 3e-4},
-                             {"attn_v", "linear", 2e-5, 3e-4},        {"attn_q_rope", "rope", 3e-8, 2e-7},  {"attn_k_rope", "rope", 3e-8, 2e-7},
-                             {"attention", "attention", 1e-4, 2e-3},  {"attn_output", "linear", 2e-5, 3e-4}, {"attn_residual", "add", 0, 6e-8},
-                             {"ffn_norm", "rms_norm", 4e-8, 4e-7},    {"ffn_gate", "linear", 2e-5, 3e-4},   {"ffn_up", "linear", 2e-5, 3e-4},
-                             {"ffn_act", "gate", 5e-8, 9e-7},         {"ffn_down", "linear", 3e-5, 5e-4},   {"residual", "add", 0, 6e-8}};
+  constexpr Kind kKinds[] = {{"attn_norm", "rms_norm", 4e-8, 4e-7},
+                             {"attn_q", "linear", 2e-5, 3e-4},
+                             {"attn_k", "linear", 2e-5, 3e-4},
+                             {"attn_v", "linear", 2e-5, 3e-4},
+                             {"attn_q_rope", "rope", 3e-8, 2e-7},
+                             {"attn_k_rope", "rope", 3e-8, 2e-7},
+                             {"attention", "attention", 1e-4, 2e-3},
+                             {"attn_output", "linear", 2e-5, 3e-4},
+                             {"attn_residual", "add", 0, 6e-8},
+                             {"ffn_norm", "rms_norm", 4e-8, 4e-7},
+                             {"ffn_gate", "linear", 2e-5, 3e-4},
+                             {"ffn_up", "linear", 2e-5, 3e-4},
+                             {"ffn_act", "gate", 5e-8, 9e-7},
+                             {"ffn_down", "linear", 3e-5, 5e-4},
+                             {"residual", "add", 0, 6e-8}};
   double travelled = 1e-7;
   int i = 0;
   const auto add = [&](const std::string& name, const Kind& kind, int layer) {
@@ -66,10 +76,14 @@ inline void add_sample_stages(VerifyReport& report, const SampleReport& sample) 
   stage("tokenizer", "Tokenizer", Verdict::pass, "49152 tokens, 214 probes go round", 0.3);
   stage("template", "Chat template", Verdict::pass, "renders 6 conversations; ends the answer with <|im_end|>", 0.02);
   stage("dequantisation", "Dequantisation", Verdict::pass, "211 tensors follow their format's definition", 1.4);
-  stage("ops", "Operations", ops, sample.failing ? "1 of 453 operations is out of its bound" : "453 operations within their bounds", 9.8,
-        sample.failing ? std::vector<std::string>{"blk.12.attn_q_rope: 13000 of 13824 values outside, worst 4.2e+05 times"} : std::vector<std::string>{});
+  stage("ops", "Operations", ops,
+        sample.failing ? "1 of 453 operations is out of its bound" : "453 operations within their bounds", 9.8,
+        sample.failing
+            ? std::vector<std::string>{"blk.12.attn_q_rope: 13000 of 13824 values outside, worst 4.2e+05 times"}
+            : std::vector<std::string>{});
   stage("kv_cache", "KV cache", Verdict::pass, "prefill = decode = chunks of 7, bit for bit", 2.1);
-  stage("logits", "Logits", ops, sample.failing ? "3 of 24 positions choose another token" : "24 positions choose as float64 does", 0.4);
+  stage("logits", "Logits", ops,
+        sample.failing ? "3 of 24 positions choose another token" : "24 positions choose as float64 does", 0.4);
   stage("sampler", "Sampler", Verdict::pass, "13 steps on fixed logits", 0.05);
   stage("detokenizer", "Detokenizer", Verdict::pass, "streams whole characters", 0.02);
   stage("against", "Against others", Verdict::skip, "nothing to compare with was named", 0);
@@ -105,19 +119,33 @@ inline VerifyReport sample_report(const SampleReport& sample = {}) {
   add_sample_stages(report, sample);
   add_sample_ops(report, sample);
   for (int i = 0; i < 24; ++i) {
-    TokenRisk risk{.position = i, .token = 100 + 7 * i, .oracle_top = 260 + i, .found_top = 260 + i, .gap = 2.5 * jitter(5 * i) * jitter(i)};
+    TokenRisk risk{.position = i,
+                   .token = 100 + 7 * i,
+                   .oracle_top = 260 + i,
+                   .found_top = 260 + i,
+                   .gap = 2.5 * jitter(5 * i) * jitter(i)};
     risk.error = (sample.failing ? 0.4 : 0.004) * jitter(i + 1);
     risk.kl_divergence = risk.error * risk.error / 9;
     if (sample.failing && i % 9 == 4) risk.found_top = 11 * i, risk.gap = risk.error * 0.7;
     report.tokens.push_back(risk);
   }
   if (sample.failing) {
-    report.first_failure = Place{.op = "blk.12.attn_q_rope", .layer = 12, .row = 3, .position = 3, .token = 1043, .head = 5, .element = 14,
-                                 .found = -1.28125, .expected = 0.4375001, .bound = 4.1e-6};
-    report.causes.push_back({"rope_pairing", "RoPE rotates pairs (i, i + d/2) where the file's layout has (2i, 2i + 1)", "C21", true, 3e-7});
+    report.first_failure = Place{.op = "blk.12.attn_q_rope",
+                                 .layer = 12,
+                                 .row = 3,
+                                 .position = 3,
+                                 .token = 1043,
+                                 .head = 5,
+                                 .element = 14,
+                                 .found = -1.28125,
+                                 .expected = 0.4375001,
+                                 .bound = 4.1e-6};
+    report.causes.push_back({"rope_pairing", "RoPE rotates pairs (i, i + d/2) where the file's layout has (2i, 2i + 1)",
+                             "C21", true, 3e-7});
     report.causes.push_back({"rope_position_plus_1", "RoPE rotates by position + 1", "C24", false, 0.93});
   }
-  for (const char* name : {"this engine: cpu avx512, exact, 15 bits", "llama.cpp 0.5.0", "transformers 4.57 (float32)"}) {
+  for (const char* name :
+       {"this engine: cpu avx512, exact, 15 bits", "llama.cpp 0.5.0", "transformers 4.57 (float32)"}) {
     SourceFigures source{.name = name, .first_failure = report.first_failure, .ops = report.ops, .causes = {}};
     const bool ours = report.against.empty();
     if (!ours) source.first_failure.reset();

@@ -7,7 +7,7 @@
 
 namespace assay::test {
 
-std::filesystem::path data(const std::string& name);  // of tests/data
+std::filesystem::path data(const std::string& name);    // of tests/data
 std::filesystem::path shared(const std::string& name);  // of tests/data, packed or not
 
 // The real models, where scripts/fetch-models put them (or ASSAY_MODELS says).
@@ -22,11 +22,12 @@ inline std::filesystem::path gemma3() { return models() / "gemma3-270m-Q4_K_M.gg
 
 }  // namespace assay::test
 
-// In a test body: skips, and says why, where a file is missing. In CI (environment variable CI set) a missing file is a failure.
-#define ASSAY_REQUIRE_FILE(path)                                                     \
-  do {                                                                               \
-    if (!std::filesystem::exists(path)) {                                            \
-      if (std::getenv("CI")) FAIL() << "needs " << (path);                           \
-      GTEST_SKIP() << "needs " << (path) << ", which is not here";                   \
-    }                                                                                \
+// In a test body: skips, and says why, where a file is missing. In CI (environment variable CI set) a missing file is a
+// failure.
+#define ASSAY_REQUIRE_FILE(path)                                   \
+  do {                                                             \
+    if (!std::filesystem::exists(path)) {                          \
+      if (std::getenv("CI")) FAIL() << "needs " << (path);         \
+      GTEST_SKIP() << "needs " << (path) << ", which is not here"; \
+    }                                                              \
   } while (false)

@@ -34,8 +34,7 @@ inline text::VocabularyFacts sentence_piece_facts() {
   text::VocabularyFacts facts;
   facts.model = "llama";
   facts.tokens = {"<unk>", "<s>", "</s>", "<user>"};
-  facts.kinds = {TokenKind::unknown, TokenKind::control, TokenKind::control,
-                 TokenKind::user_defined};
+  facts.kinds = {TokenKind::unknown, TokenKind::control, TokenKind::control, TokenKind::user_defined};
   facts.scores = {0, 0, 0, 0};
   for (const std::string& hex : byte_spellings().hex) {
     facts.tokens.push_back(hex);
@@ -51,8 +50,7 @@ inline text::VocabularyFacts sentence_piece_facts() {
   return facts;
 }
 
-inline void add_token(text::VocabularyFacts& facts, std::string_view text,
-                      TokenKind kind = TokenKind::normal) {
+inline void add_token(text::VocabularyFacts& facts, std::string_view text, TokenKind kind = TokenKind::normal) {
   facts.tokens.push_back(text);
   facts.kinds.push_back(kind);
 }
@@ -68,8 +66,13 @@ inline text::VocabularyFacts word_piece_facts() {
 
 // With rules that the facts point into.
 inline text::VocabularyFacts unigram_facts() {
-  static const std::vector<std::byte> kRules =
-      CharsMapBuilder().add("\t", " ").add("A", "a").add("\x7F", "").add("\uFB01", "fi").add("e\u0301", "\u00E9").bytes();
+  static const std::vector<std::byte> kRules = CharsMapBuilder()
+                                                   .add("\t", " ")
+                                                   .add("A", "a")
+                                                   .add("\x7F", "")
+                                                   .add("\uFB01", "fi")
+                                                   .add("e\u0301", "\u00E9")
+                                                   .bytes();
   text::VocabularyFacts facts;
   facts.model = "t5";
   facts.chars_map = kRules;

@@ -1,4 +1,5 @@
-// A llama model of random weights that can be talked to: a vocabulary of bytes and a chat template, as a GGUF file for tests.
+// A llama model of random weights that can be talked to: a vocabulary of bytes and a chat template, as a GGUF file for
+// tests.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +12,8 @@
 namespace assay::test {
 
 inline constexpr const char* kTinyTemplate =
-    "{% for m in messages %}{{ '<user>' if m.role == 'user' else m.role }}{{ m.content }}{% endfor %}{% if add_generation_prompt %}</s>{% endif %}";
+    "{% for m in messages %}{{ '<user>' if m.role == 'user' else m.role }}{{ m.content }}{% endfor %}{% if "
+    "add_generation_prompt %}</s>{% endif %}";
 
 inline void write_tiny_chat_model(const std::filesystem::path& path, bool has_template = true) {
   const text::VocabularyFacts facts = sentence_piece_facts();

@@ -52,7 +52,9 @@ class TinyLlamaWriter {
   GgufWriter& file() { return file_; }
 
  private:
-  bool has(std::string_view name) const { return std::find(spec_.without.begin(), spec_.without.end(), name) == spec_.without.end(); }
+  bool has(std::string_view name) const {
+    return std::find(spec_.without.begin(), spec_.without.end(), name) == spec_.without.end();
+  }
 
   template <class T>
   void key(const std::string& name, T value) {
@@ -75,7 +77,8 @@ class TinyLlamaWriter {
 
   void matrix(const std::string& name, int64_t rows, int64_t cols, bool bias) {
     if (has(name + ".weight")) {
-      file_.tensor(name + ".weight", spec_.dtype, {rows, cols}, random_weights(*quant::find_format(spec_.dtype), rows * cols, ++seed_));
+      file_.tensor(name + ".weight", spec_.dtype, {rows, cols},
+                   random_weights(*quant::find_format(spec_.dtype), rows * cols, ++seed_));
     }
     if (bias) vector(name + ".bias", rows, 0.0f, 0.5f);
   }

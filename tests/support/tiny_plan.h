@@ -7,25 +7,26 @@
 #include <string>
 #include <vector>
 
-#include "ops/rows/activation.h"
-#include "ops/rows/add.h"
 #include "ops/attention/attention.h"
-#include "ops/embed/embed.h"
-#include "ops/rows/gate.h"
 #include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/embed/embed.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/plan.h"
+#include "ops/rows/activation.h"
+#include "ops/rows/add.h"
+#include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "ops/rows/select_outputs.h"
 #include "support/random_weights.h"
 
 namespace assay::test {
 
 struct TinyShape {
-  int64_t vocab_size = 64, d_model = 64, d_ff = 96, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 32, window = 0;
+  int64_t vocab_size = 64, d_model = 64, d_ff = 96, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 32,
+          window = 0;
   tensor::DType dtype = tensor::DType::Q4_0;
-  bool gemma = false;  // norms on heads and after blocks, GELU, halves in RoPE, an embedding scale
+  bool gemma = false;                 // norms on heads and after blocks, GELU, halves in RoPE, an embedding scale
   bool tied = false, biases = false;  // biases: on every matrix of a layer; else on q alone, and in gemma on none
   float eps = 1e-5f;
   float attn_norm = 1.0f;  // the middle of its weights: small ones keep scores in the range where a softmax is soft
@@ -140,7 +141,8 @@ class TinyPlan {
     const ops::ValueId v = linear("attn_v", a, s_.n_kv_heads * s_.head_dim);
     add("kv_store", ops::KvStore{k, v, layer});
     ops::ValueId o = value("attention", s_.n_heads * s_.head_dim);
-    add("attention", ops::Attention{q, layer, s_.n_heads, s_.n_kv_heads, s_.head_dim, 1.0 / std::sqrt(static_cast<double>(s_.head_dim)), window, o});
+    add("attention", ops::Attention{q, layer, s_.n_heads, s_.n_kv_heads, s_.head_dim,
+                                    1.0 / std::sqrt(static_cast<double>(s_.head_dim)), window, o});
     if (layer + 1 == s_.n_layers) {
       o = select("attention_selected", o);
       x = select("residual_selected", x);
@@ -151,7 +153,8 @@ class TinyPlan {
     const ops::ValueId f = norm("ffn_norm", x, s_.d_model);
     const ops::ValueId gate = linear("ffn_gate", f, s_.d_ff), up = linear("ffn_up", f, s_.d_ff);
     const ops::ValueId act = value("ffn_act", s_.d_ff);
-    add("ffn_act", ops::Gate{gate, up, s_.gemma ? ops::ActivationFunction::gelu_tanh : ops::ActivationFunction::silu, act});
+    add("ffn_act",
+        ops::Gate{gate, up, s_.gemma ? ops::ActivationFunction::gelu_tanh : ops::ActivationFunction::silu, act});
     ops::ValueId down = linear("ffn_down", act, s_.d_model);
     if (s_.gemma) down = norm("post_ffw_norm", down, s_.d_model);
     return sum("residual", x, down);

@@ -43,13 +43,16 @@ struct BatchFlags {
     flags.value("-i,--input", input, "FILE", "Lines of JSON; without it they are read from standard input");
     flags.value("-o,--output", output, "FILE", "Where answers are written, a line each; without it on standard output");
     flags.on("--resume", resume, "Goes on with an output that is there: skips the lines that it answers");
-    flags.value("-np,--parallel", n_parallel, "N", "Answers at a time, each with -c positions (32, or fewer where memory is short). Never changes a result");
+    flags.value(
+        "-np,--parallel", n_parallel, "N",
+        "Answers at a time, each with -c positions (32, or fewer where memory is short). Never changes a result");
     flags.on("--no-chat-template", raw, "Gives the model each prompt as raw text; control tokens in it are tokens");
     sampling.add(flags);
     templates.add(flags);
     reasoning.add(flags);
     runtime.add(flags);
-    for (const char* flag : {"-sys", "-sysf", "--chat-template", "--chat-template-file"}) flags.exclusive({"--no-chat-template", flag});
+    for (const char* flag : {"-sys", "-sysf", "--chat-template", "--chat-template-file"})
+      flags.exclusive({"--no-chat-template", flag});
   }
 };
 
@@ -109,7 +112,9 @@ class Lines {
     file_.clear();
     file_.seekg(0);
   }
-  bool next(std::string& line) { return static_cast<bool>(std::getline(file_.is_open() ? static_cast<std::istream&>(file_) : std::cin, line)); }
+  bool next(std::string& line) {
+    return static_cast<bool>(std::getline(file_.is_open() ? static_cast<std::istream&>(file_) : std::cin, line));
+  }
   int64_t n_lines() const { return n_lines_; }  // 0: not known
 
  private:
@@ -118,7 +123,8 @@ class Lines {
 };
 
 // As many sequences as asked for, or as memory has room for.
-std::unique_ptr<Scheduler> make_batch_scheduler(const std::shared_ptr<const Model>& model, SchedulerOptions options, std::optional<int64_t> n_parallel) {
+std::unique_ptr<Scheduler> make_batch_scheduler(const std::shared_ptr<const Model>& model, SchedulerOptions options,
+                                                std::optional<int64_t> n_parallel) {
   options.gap_ms_max = 1e9;  // nobody waits for the next token of an answer
   for (int n = static_cast<int>(n_parallel.value_or(kBatchParallel));; n /= 2) {
     options.context.n_sequences = n;
@@ -131,13 +137,15 @@ std::unique_ptr<Scheduler> make_batch_scheduler(const std::shared_ptr<const Mode
   }
 }
 
-BatchOptions batch_options(const BatchFlags& f, const Model& model, const std::string& template_text, const BatchOutput& found) {
+BatchOptions batch_options(const BatchFlags& f, const Model& model, const std::string& template_text,
+                           const BatchOutput& found) {
   BatchOptions options;
   options.defaults = f.sampling.options(model);
   const bool has_template = !template_text.empty() || !model.chat_template_source().empty();
   if (!f.raw && has_template) options.chat_template = require_chat_template(model, template_text);
   options.system = f.templates.system_message();
-  if (options.system && !options.chat_template) throw UsageError("-sys needs a chat template, and the model has none: --chat-template FILE gives one");
+  if (options.system && !options.chat_template)
+    throw UsageError("-sys needs a chat template, and the model has none: --chat-template FILE gives one");
   options.variables_json = f.reasoning.variables();
   const ReasoningOptions reasoning = f.reasoning.options(model, template_text, f.raw);
   options.reasoning = reasoning.marks;
@@ -149,18 +157,20 @@ BatchOptions batch_options(const BatchFlags& f, const Model& model, const std::s
 
 void summarise(const BatchCounts& counts, const BatchOutput& found, double seconds) {
   const int64_t n_failed = counts.n_failed + found.n_failed;
-  notice(fmt::format("{} lines{}{}; {} tokens of prompts, {} of answers in {:.1f} s{}", counts.n_lines,
-                     counts.n_skipped > 0 ? fmt::format(", {} answered before", counts.n_skipped) : "",
-                     n_failed > 0 ? fmt::format(", {} of them wrong: their answers say why", n_failed) : "", counts.n_prompt_tokens,
-                     counts.n_answer_tokens, seconds,
-                     seconds > 0 ? fmt::format(", {:.1f} tokens/s", static_cast<double>(counts.n_answer_tokens) / seconds) : ""));
+  notice(fmt::format(
+      "{} lines{}{}; {} tokens of prompts, {} of answers in {:.1f} s{}", counts.n_lines,
+      counts.n_skipped > 0 ? fmt::format(", {} answered before", counts.n_skipped) : "",
+      n_failed > 0 ? fmt::format(", {} of them wrong: their answers say why", n_failed) : "", counts.n_prompt_tokens,
+      counts.n_answer_tokens, seconds,
+      seconds > 0 ? fmt::format(", {:.1f} tokens/s", static_cast<double>(counts.n_answer_tokens) / seconds) : ""));
 }
 
 }  // namespace
 
 int batch_command(const Arguments& arguments) {
   Flags flags("batch",
-              "Answers many prompts together: a line of JSON for each in, a line for each out, in their order. Each answer has the bits that "
+              "Answers many prompts together: a line of JSON for each in, a line for each out, in their order. Each "
+              "answer has the bits that "
               "`assay run` gives it alone.",
               "  assay batch model.gguf -i questions.jsonl -o answers.jsonl\n"
               "  assay batch model.gguf -i questions.jsonl -o answers.jsonl --resume      goes on where it was ended\n"
@@ -172,7 +182,8 @@ int batch_command(const Arguments& arguments) {
     return 0;
   }
   if (f.resume && (!f.output || *f.output == "-")) throw UsageError("--resume needs -o FILE, the output to go on with");
-  if (f.n_parallel && (*f.n_parallel < 1 || *f.n_parallel > 1024)) throw UsageError(fmt::format("-np {}: needs 1 to 1024", *f.n_parallel));
+  if (f.n_parallel && (*f.n_parallel < 1 || *f.n_parallel > 1024))
+    throw UsageError(fmt::format("-np {}: needs 1 to 1024", *f.n_parallel));
   const std::string template_text = f.templates.template_text();
   const std::string path = f.model.path();
   SchedulerOptions scheduling;
@@ -186,13 +197,14 @@ int batch_command(const Arguments& arguments) {
   Progress progress("answering", "lines");
   int64_t n_written = static_cast<int64_t>(out.found().keys.size());
   const auto start = std::chrono::steady_clock::now();
-  const BatchCounts counts = run_batch(*scheduler, options, [&](std::string& line) { return lines.next(line); },
-                                       [&](std::string_view line) {
-                                         out.write(line);
-                                         n_written += 1;
-                                         if (lines.n_lines() > 0) progress.update(n_written, std::max(n_written, lines.n_lines()));
-                                       },
-                                       [&] { return interrupted() != 0 || out.gone(); });
+  const BatchCounts counts = run_batch(
+      *scheduler, options, [&](std::string& line) { return lines.next(line); },
+      [&](std::string_view line) {
+        out.write(line);
+        n_written += 1;
+        if (lines.n_lines() > 0) progress.update(n_written, std::max(n_written, lines.n_lines()));
+      },
+      [&] { return interrupted() != 0 || out.gone(); });
   summarise(counts, out.found(), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   if (interrupted() != 0) {
     if (f.output) notice("interrupted: the same command with --resume goes on");

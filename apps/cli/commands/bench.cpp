@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "assay/error.h"
-#include "commands/bench_report.h"
 #include "commands.h"
-#include "io/json_text.h"
-#include "flags/options.h"
+#include "commands/bench_report.h"
 #include "commands/stores.h"
+#include "flags/options.h"
+#include "io/json_text.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -21,7 +21,8 @@ namespace {
 
 namespace json = boost::json;
 
-std::vector<int64_t> parse_counts(const std::string& text, const char* flag, int64_t least = 0, int64_t most = INT32_MAX) {
+std::vector<int64_t> parse_counts(const std::string& text, const char* flag, int64_t least = 0,
+                                  int64_t most = INT32_MAX) {
   std::vector<int64_t> counts;
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -63,22 +64,23 @@ struct BenchFlags {
   bool no_warmup = false, no_limits = false, no_run_ahead = false, with_profile = false, with_load = false;
 
   void add(Flags& flags) {
-    flags.positional("MODEL", word, "Path of a GGUF file (of a split model: its first part), or a model's name", "-m,-hf,-mu");
+    flags.positional("MODEL", word, "Path of a GGUF file (of a split model: its first part), or a model's name",
+                     "-m,-hf,-mu");
     flags.values("-m,--model", models, "MODEL", "The same as a flag; several are measured in turn");
     flags.value("-hf,--hf-repo", repository, "USER/REPO[:QUANT]", "Fetches it from Hugging Face first (assay pull)");
     flags.value("-mu,--model-url", url, "URL", "Fetches it from an address first");
     flags.exclusive({"-m", "-hf", "-mu"});
     flags.value("-p,--n-prompt", prompt, "N,...", "Prompt tokens of each test; 0: no such test");
     flags.value("-n,--n-gen", gen, "N,...", "Generated tokens of each test; 0: no such test");
-    flags.value("-pg,--prompt-and-gen", prompt_and_gen, "P,G",
-                "A test of P prompt tokens and then G generated ones");
+    flags.value("-pg,--prompt-and-gen", prompt_and_gen, "P,G", "A test of P prompt tokens and then G generated ones");
     flags.value("-d,--n-depth", depth, "N,...",
                 "Tokens in the context before a test begins; give them in ascending order, then each "
                 "is computed once");
     flags.value("-npl,--n-parallel", parallel, "N,...",
                 "Sequences that run together, one token of each in one pass over the weights");
     flags.value("-r,--repetitions", repetitions, "N", "Runs of each test").between(1, 10000);
-    flags.value("-o,--output", output, "FORMAT", "md (a table), json, jsonl, csv or sql").one_of({"md", "json", "jsonl", "csv", "sql"});
+    flags.value("-o,--output", output, "FORMAT", "md (a table), json, jsonl, csv or sql")
+        .one_of({"md", "json", "jsonl", "csv", "sql"});
     flags.value("-fa,--flash-attn", flash, "0|1,...", "Accepted for habit: attention is computed in one way");
     flags.on("--no-warmup", no_warmup, "No run before that does not count");
     flags.on("--no-limits,--no-bandwidth", no_limits,
@@ -104,7 +106,8 @@ struct BenchFlags {
       if (!source.empty()) paths = {pull_model(source)};
     }
     if (paths.empty()) throw UsageError("no model given: needs a GGUF file, or a name that `assay list` shows");
-    if (flash.find_first_not_of("01,") != std::string::npos || flash.empty()) throw UsageError(fmt::format("-fa {}: needs 0 and 1, e.g. 0,1", flash));
+    if (flash.find_first_not_of("01,") != std::string::npos || flash.empty())
+      throw UsageError(fmt::format("-fa {}: needs 0 and 1, e.g. 0,1", flash));
     std::vector<std::optional<int64_t>> layers = {std::nullopt};
     if (lists.gpu_layers) {
       layers.clear();
@@ -155,7 +158,8 @@ struct BenchFlags {
 };
 
 // The tests of one way, as far as an interrupt lets them.
-void run_tests(Context& context, int64_t n_batch, const BenchFlags& f, const std::vector<BenchTest>& tests, BenchWriter& writer) {
+void run_tests(Context& context, int64_t n_batch, const BenchFlags& f, const std::vector<BenchTest>& tests,
+               BenchWriter& writer) {
   Bench bench(context, !f.no_run_ahead);
   std::vector<BenchResult> results;
   for (const BenchTest& t : tests) {
@@ -170,12 +174,12 @@ void run_tests(Context& context, int64_t n_batch, const BenchFlags& f, const std
 }
 
 // One generated token and one prompt, each after every depth.
-void run_profiles(Context& context, const BenchFlags& f, const std::vector<BenchTest>& tests, json::array& list, std::string& text) {
+void run_profiles(Context& context, const BenchFlags& f, const std::vector<BenchTest>& tests, json::array& list,
+                  std::string& text) {
   const MachineLimits limits = f.no_limits ? MachineLimits{} : measure_limits(context);
   for (const BenchTest& t : tests) {
     const int64_t n_tokens = t.n_prompt > 0 ? std::min(t.n_prompt, context.options().n_ubatch) : 1;
-    const Profile p =
-        profile(context, n_tokens, t.n_depth, t.n_prompt > 0 ? f.repetitions : 8 * f.repetitions);
+    const Profile p = profile(context, n_tokens, t.n_depth, t.n_prompt > 0 ? f.repetitions : 8 * f.repetitions);
     list.push_back(profile_json(p, limits));
     text += profile_text(p, limits) + "\n";
     if (interrupted() != 0) return;

@@ -10,8 +10,8 @@
 #include "assay/devices.h"
 #include "assay/utf8.h"
 #include "assay/version.h"
-#include "io/json_text.h"
 #include "flags/options.h"
+#include "io/json_text.h"
 #include "io/version.h"
 
 namespace assay::cli {
@@ -19,14 +19,13 @@ namespace {
 
 namespace json = boost::json;
 
-std::string model_type(const Model& model) {
-  return fmt::format("{} {}", model.architecture(), model.weights_type());
-}
+std::string model_type(const Model& model) { return fmt::format("{} {}", model.architecture(), model.weights_type()); }
 
 // As the driver calls it.
 std::string gpu_name(const ContextOptions& options) {
   for (const Device& d : list_devices().devices) {
-    if (d.backend == name(options.backend) && (options.devices.empty() || options.devices.front() == d.number)) return d.name;
+    if (d.backend == name(options.backend) && (options.devices.empty() || options.devices.front() == d.number))
+      return d.name;
   }
   return {};
 }
@@ -34,8 +33,7 @@ std::string gpu_name(const ContextOptions& options) {
 std::string percent(double share) { return share > 0 ? fmt::format("{:.0f} %", 100 * share) : ""; }
 
 std::string rate(int64_t amount, double seconds) {
-  return amount > 0 && seconds > 0 ? fmt::format("{:.1f}", static_cast<double>(amount) / seconds / 1e9)
-                                   : "";
+  return amount > 0 && seconds > 0 ? fmt::format("{:.1f}", static_cast<double>(amount) / seconds / 1e9) : "";
 }
 
 // Null where it is not known.
@@ -56,37 +54,40 @@ json::object common_json(const BenchReport& report) {
   const ContextOptions& o = context.options();
   const bool on_gpu = o.backend != Backend::cpu;
   const std::string_view gpu = o.backend == Backend::vulkan ? "Vulkan" : "CUDA";
-  return {{"build_commit", build_commit()},
-          {"build_number", 0},
-          {"version", ASSAY_VERSION},
-          {"cpu_info", processor_name()},
-          {"gpu_info", on_gpu ? gpu_name(o) : ""},
-          {"backends", on_gpu ? gpu : "CPU"},
-          {"model_filename", model.path()},
-          {"model_type", model_type(model)},
-          {"model_size", model.tensors_bytes()},
-          {"model_n_params", model.n_parameters()},
-          {"n_batch", report.n_batch},
-          {"n_ubatch", o.n_ubatch},
-          {"n_threads", o.n_threads},
-          {"cpu_mask", "0x0"},
-          {"cpu_strict", o.pin_threads},
-          {"n_cpu_moe", 0},
-          {"split_mode", o.split_mode == SplitMode::tensor ? "tensor" : "layer"},
-          {"main_gpu", o.devices.empty() ? 0 : o.devices.front()},
-          {"no_kv_offload", false},
-          {"flash_attn", 1},
-          {"devices", o.devices.empty() ? "auto" : fmt::format("{}{}", gpu, fmt::join(o.devices, fmt::format("/{}", gpu)))},
-          {"tensor_split", o.device_shares.empty() ? "0.00" : fmt::format("{:.2f}", fmt::join(o.device_shares, "/"))},
-          {"tensor_buft_overrides", "none"},
-          {"use_mmap", true},
-          {"embeddings", false},
-          {"no_op_offload", 0},
-          {"no_host", false},
-          {"repack", false},
-          {"type_k", name(o.cache_k)},
-          {"type_v", name(o.cache_v)},
-          {"n_gpu_layers", !on_gpu ? 0 : o.n_gpu_layers < 0 ? model.n_layers() : std::min(o.n_gpu_layers, model.n_layers())}};
+  return {
+      {"build_commit", build_commit()},
+      {"build_number", 0},
+      {"version", ASSAY_VERSION},
+      {"cpu_info", processor_name()},
+      {"gpu_info", on_gpu ? gpu_name(o) : ""},
+      {"backends", on_gpu ? gpu : "CPU"},
+      {"model_filename", model.path()},
+      {"model_type", model_type(model)},
+      {"model_size", model.tensors_bytes()},
+      {"model_n_params", model.n_parameters()},
+      {"n_batch", report.n_batch},
+      {"n_ubatch", o.n_ubatch},
+      {"n_threads", o.n_threads},
+      {"cpu_mask", "0x0"},
+      {"cpu_strict", o.pin_threads},
+      {"n_cpu_moe", 0},
+      {"split_mode", o.split_mode == SplitMode::tensor ? "tensor" : "layer"},
+      {"main_gpu", o.devices.empty() ? 0 : o.devices.front()},
+      {"no_kv_offload", false},
+      {"flash_attn", 1},
+      {"devices", o.devices.empty() ? "auto" : fmt::format("{}{}", gpu, fmt::join(o.devices, fmt::format("/{}", gpu)))},
+      {"tensor_split", o.device_shares.empty() ? "0.00" : fmt::format("{:.2f}", fmt::join(o.device_shares, "/"))},
+      {"tensor_buft_overrides", "none"},
+      {"use_mmap", true},
+      {"embeddings", false},
+      {"no_op_offload", 0},
+      {"no_host", false},
+      {"repack", false},
+      {"type_k", name(o.cache_k)},
+      {"type_v", name(o.cache_v)},
+      {"n_gpu_layers", !on_gpu              ? 0
+                       : o.n_gpu_layers < 0 ? model.n_layers()
+                                            : std::min(o.n_gpu_layers, model.n_layers())}};
 }
 
 json::object result_json(const BenchReport& report, const BenchResult& r) {
@@ -113,10 +114,7 @@ json::object result_json(const BenchReport& report, const BenchResult& r) {
       {"limits", limits_json(report.limits)},
       {"numerics", numerics_json(report.context)},
       {"peak_memory", report.peak_memory},
-      {"memory",
-       {{"weights", memory.weights_bytes},
-        {"cache", memory.cache_bytes},
-        {"arena", memory.arena_bytes}}}};
+      {"memory", {{"weights", memory.weights_bytes}, {"cache", memory.cache_bytes}, {"arena", memory.arena_bytes}}}};
   result.insert(figures.begin(), figures.end());
   return result;
 }
@@ -186,24 +184,27 @@ std::string table_rows(const BenchReport& report, const std::vector<BenchResult>
 std::string table_foot(const BenchReport& report) {
   const ContextOptions& o = report.context.options();
   constexpr double kMebibyte = 1 << 20;
-  std::string text = fmt::format("\npeak memory {:.1f} MiB; kernels {}; numerics {}", static_cast<double>(report.peak_memory) / kMebibyte,
-                                 report.context.kernels(), name(o.numerics));
-  if (o.numerics == Numerics::exact || o.numerics == Numerics::fast) text += fmt::format(", {} bits", o.activation_bits);
+  std::string text =
+      fmt::format("\npeak memory {:.1f} MiB; kernels {}; numerics {}",
+                  static_cast<double>(report.peak_memory) / kMebibyte, report.context.kernels(), name(o.numerics));
+  if (o.numerics == Numerics::exact || o.numerics == Numerics::fast)
+    text += fmt::format(", {} bits", o.activation_bits);
   text += fmt::format("; -ub {}", o.n_ubatch);
   if (o.backend != Backend::cpu) text += fmt::format("; -ngl {}", o.n_gpu_layers);
   const MachineLimits& limits = report.limits;
-  if (limits.read_bandwidth > 0)
-    text += fmt::format("\nmemory reads {:.1f} GB/s", limits.read_bandwidth / 1e9);
+  if (limits.read_bandwidth > 0) text += fmt::format("\nmemory reads {:.1f} GB/s", limits.read_bandwidth / 1e9);
   if (limits.byte_products > 0) {
-    text += fmt::format("; peak {:.0f} G byte products/s ({}), {:.0f} G multiply-adds/s ({})",
-                        limits.byte_products / 1e9, limits.byte_instructions,
-                        limits.float_multiply_adds / 1e9, limits.float_instructions);
+    text +=
+        fmt::format("; peak {:.0f} G byte products/s ({}), {:.0f} G multiply-adds/s ({})", limits.byte_products / 1e9,
+                    limits.byte_instructions, limits.float_multiply_adds / 1e9, limits.float_instructions);
   }
   return text + "\n";
 }
 
-// A figure as a table of one level has it: objects within are named with an underscore, lists (the samples) are left out.
-void flatten(const json::object& object, const std::string& prefix, std::vector<std::pair<std::string, json::value>>& columns) {
+// A figure as a table of one level has it: objects within are named with an underscore, lists (the samples) are left
+// out.
+void flatten(const json::object& object, const std::string& prefix,
+             std::vector<std::pair<std::string, json::value>>& columns) {
   for (const auto& [key, value] : object) {
     const std::string column = prefix + std::string(key);
     if (value.is_object()) {
@@ -231,7 +232,9 @@ std::string cell(const json::value& value, char mark, const char* absent) {
   return value.is_string() ? with_doubled(printable(std::string(value.as_string())), mark) : text;
 }
 
-std::string sql_type(const json::value& value) { return value.is_string() ? "TEXT" : value.is_double() || value.is_null() ? "REAL" : "INTEGER"; }
+std::string sql_type(const json::value& value) {
+  return value.is_string() ? "TEXT" : value.is_double() || value.is_null() ? "REAL" : "INTEGER";
+}
 
 std::string as_csv(const json::array& all) {
   std::string text;
@@ -296,14 +299,13 @@ std::string profile_text(const Profile& p, const MachineLimits& limits) {
   std::string text = fmt::format(
       "{} token{} after {}: {:.3f} ms; {:.3f} ms where the steps are not timed\n\n"
       "{:>8} {:>7} {:>6} {:>8} {:>6} {:>8} {:>6}  ops\n",
-      p.n_tokens, p.n_tokens == 1 ? "" : "s", p.n_past, 1e3 * p.seconds, 1e3 * p.untimed_seconds, "ms",
-      "share", "steps", "GB/s", "of it", "GMAC/s", "of it");
+      p.n_tokens, p.n_tokens == 1 ? "" : "s", p.n_past, 1e3 * p.seconds, 1e3 * p.untimed_seconds, "ms", "share",
+      "steps", "GB/s", "of it", "GMAC/s", "of it");
   for (const ProfileRow& row : p.rows) {
-    text += fmt::format("{:>8.3f} {:>6.1f}% {:>6} {:>8} {:>6} {:>8} {:>6}  {}\n", 1e3 * row.seconds,
-                        100 * row.seconds / p.seconds, row.n_steps, rate(row.work.bytes, row.seconds),
-                        percent(share_of_bandwidth(row.work, row.seconds, limits)),
-                        rate(row.work.multiply_adds, row.seconds),
-                        percent(share_of_peak(row.work, row.seconds, limits)), row.ops);
+    text += fmt::format(
+        "{:>8.3f} {:>6.1f}% {:>6} {:>8} {:>6} {:>8} {:>6}  {}\n", 1e3 * row.seconds, 100 * row.seconds / p.seconds,
+        row.n_steps, rate(row.work.bytes, row.seconds), percent(share_of_bandwidth(row.work, row.seconds, limits)),
+        rate(row.work.multiply_adds, row.seconds), percent(share_of_peak(row.work, row.seconds, limits)), row.ops);
   }
   return text;
 }
@@ -311,27 +313,23 @@ std::string profile_text(const Profile& p, const MachineLimits& limits) {
 json::object profile_json(const Profile& p, const MachineLimits& limits) {
   json::array rows;
   for (const ProfileRow& row : p.rows) {
-    rows.push_back(
-        json::object{{"ops", row.ops},
-                     {"n_steps", row.n_steps},
-                     {"seconds", row.seconds},
-                     {"share", row.seconds / p.seconds},
-                     {"bytes", row.work.bytes},
-                     {"multiply_adds", row.work.multiply_adds},
-                     {"share_of_bandwidth", known(share_of_bandwidth(row.work, row.seconds, limits))},
-                     {"share_of_peak", known(share_of_peak(row.work, row.seconds, limits))}});
+    rows.push_back(json::object{{"ops", row.ops},
+                                {"n_steps", row.n_steps},
+                                {"seconds", row.seconds},
+                                {"share", row.seconds / p.seconds},
+                                {"bytes", row.work.bytes},
+                                {"multiply_adds", row.work.multiply_adds},
+                                {"share_of_bandwidth", known(share_of_bandwidth(row.work, row.seconds, limits))},
+                                {"share_of_peak", known(share_of_peak(row.work, row.seconds, limits))}});
   }
-  return {{"n_tokens", p.n_tokens},
-          {"n_past", p.n_past},
-          {"seconds", p.seconds},
-          {"untimed_seconds", p.untimed_seconds},
-          {"limits", limits_json(limits)},
-          {"rows", std::move(rows)}};
+  return {{"n_tokens", p.n_tokens},        {"n_past", p.n_past},
+          {"seconds", p.seconds},          {"untimed_seconds", p.untimed_seconds},
+          {"limits", limits_json(limits)}, {"rows", std::move(rows)}};
 }
 
 std::string start_text(const std::vector<StartTiming>& start) {
-  std::string text = fmt::format("start, {} times\n\n{:>10} {:>10} {:>10}  ms\n", start.size(), "median",
-                                 "least", "most");
+  std::string text =
+      fmt::format("start, {} times\n\n{:>10} {:>10} {:>10}  ms\n", start.size(), "median", "least", "most");
   for (const StartRow& row : kStartRows) {
     const std::vector<double> samples = samples_of(row, start);
     const auto [least, most] = std::minmax_element(samples.begin(), samples.end());

@@ -7,8 +7,8 @@
 #include "assay/error.h"
 #include "assay/session.h"
 #include "assay/utf8.h"
-#include "commands/chat_repl.h"
 #include "commands.h"
+#include "commands/chat_repl.h"
 #include "flags/constraint_flags.h"
 #include "flags/draft_flags.h"
 #include "flags/options.h"
@@ -55,7 +55,9 @@ struct ChatFlags {
 
   std::optional<std::string> first_message() const {
     if (!prompt && !file) return std::nullopt;
-    if (file == "-") throw UsageError("-f -: standard input is where a conversation's lines come from; assay run takes a prompt from it");
+    if (file == "-")
+      throw UsageError(
+          "-f -: standard input is where a conversation's lines come from; assay run takes a prompt from it");
     const std::string text = prompt ? *prompt : prompt_from_file(*file);
     if (text.empty()) throw UsageError(fmt::format("no prompt: {} is empty", prompt ? "-p" : *file));
     require_utf8(text, "the text of -p");
@@ -63,7 +65,8 @@ struct ChatFlags {
   }
 };
 
-ChatSession make_session(const ChatFlags& f, const std::string& path, const ContextOptions& context_options, const ReplOptions& repl) {
+ChatSession make_session(const ChatFlags& f, const std::string& path, const ContextOptions& context_options,
+                         const ReplOptions& repl) {
   const auto model = f.overrides.load(existing(path));
   const std::string template_text = f.templates.template_text();
   const auto chat_template = require_chat_template(*model, template_text);
@@ -81,14 +84,13 @@ ChatSession make_session(const ChatFlags& f, const std::string& path, const Cont
 }  // namespace
 
 int chat_command(const Arguments& arguments) {
-  Flags flags(
-      "chat",
-      "A conversation in the terminal, with the model's own chat template. Type /help in it for "
-      "its commands.",
-      "  assay chat model.gguf\n"
-      "  assay chat model.gguf -sys 'You are a patient teacher.' --temp 0.3 -c 8192\n"
-      "  assay chat model.gguf -p 'What is a tide?'             the first message, then yours\n"
-      "  printf 'Hi\\nAnd in French?\\n' | assay chat model.gguf      each line is a message\n");
+  Flags flags("chat",
+              "A conversation in the terminal, with the model's own chat template. Type /help in it for "
+              "its commands.",
+              "  assay chat model.gguf\n"
+              "  assay chat model.gguf -sys 'You are a patient teacher.' --temp 0.3 -c 8192\n"
+              "  assay chat model.gguf -p 'What is a tide?'             the first message, then yours\n"
+              "  printf 'Hi\\nAnd in French?\\n' | assay chat model.gguf      each line is a message\n");
   ChatFlags f;
   f.add(flags);
   if (!flags.parse(arguments)) {
@@ -105,7 +107,9 @@ int chat_command(const Arguments& arguments) {
   options.keeps_history = options.terminal && !f.no_history;
   options.sampling = f.sampling;
   if (const auto constraint = f.constraint.constraint()) {
-    options.mask = [constraint](const Model& model) { return constrain(constraint, std::make_shared<const TokenTree>(model)); };
+    options.mask = [constraint](const Model& model) {
+      return constrain(constraint, std::make_shared<const TokenTree>(model));
+    };
   }
   options.open = [&](const std::string& path) { return make_session(f, path, context_options, options); };
   ChatRepl repl(options.open(f.model.resolved()), options);

@@ -47,7 +47,8 @@ const std::vector<ChatRepl::Command>& ChatRepl::commands() {
   static const std::vector<Command> all = {
       {"/help", "", "this list", &ChatRepl::help},
       {"/system", "TEXT", "sets the system message from the next turn on; without TEXT: removes it", &ChatRepl::system},
-      {"/set", "NAME VALUE", "changes a flag of sampling, e.g. /set temp 0.2; /set NAME default: undoes that; /set alone: lists what was set",
+      {"/set", "NAME VALUE",
+       "changes a flag of sampling, e.g. /set temp 0.2; /set NAME default: undoes that; /set alone: lists what was set",
        &ChatRepl::set},
       {"/regen", "", "answers the last message again", &ChatRepl::regenerate},
       {"/undo", "", "forgets the last message and its answer", &ChatRepl::undo},
@@ -167,7 +168,8 @@ LineEditor::End ChatRepl::read(const std::string& prompt, std::string& line) {
   return std::getline(std::cin, line) ? LineEditor::End::line : LineEditor::End::end_of_input;
 }
 
-// The lines up to the one that ends with three quotation marks, or up to the end of input. False where Ctrl-C dropped them.
+// The lines up to the one that ends with three quotation marks, or up to the end of input. False where Ctrl-C dropped
+// them.
 bool ChatRepl::read_block(std::string first, std::string& text) {
   text = std::move(first);
   while (!text.ends_with("\"\"\"")) {
@@ -206,16 +208,17 @@ void ChatRepl::answer(const std::string* message) {  // null: again
   } catch (const Error&) {
     if (in_reasoning_) out_.write("\n");
     if (session_->did_not_fit()) {
-      status(options_.drops_oldest ? "this message alone is too long: start with a larger -c"
-                                   : "/undo or /clear makes room; without --no-context-shift the oldest turns are left out");
+      status(options_.drops_oldest
+                 ? "this message alone is too long: start with a larger -c"
+                 : "/undo or /clear makes room; without --no-context-shift the oldest turns are left out");
     }
     throw;
   }
   if (!last_.text.ends_with('\n')) out_.write("\n");
   const int64_t n_ctx = session_->context().n_ctx();
   if (dropped_.n_messages > 0) {
-    status(fmt::format("the context of {} tokens is full: the {} oldest messages, {} tokens, are left out from here on", n_ctx,
-                       dropped_.n_messages, dropped_.n_tokens));
+    status(fmt::format("the context of {} tokens is full: the {} oldest messages, {} tokens, are left out from here on",
+                       n_ctx, dropped_.n_messages, dropped_.n_tokens));
     dropped_ = {};
   }
   if (last_.finish_reason == FinishReason::cancelled) {
@@ -237,9 +240,11 @@ void ChatRepl::obey(const std::string& line) {
   std::string rest = begin == std::string::npos ? "" : line.substr(begin);
   if (name == "/?") name = "/help";
   if (name == "/quit" || name == "/bye") name = "/exit";
-  const auto command = std::find_if(commands().begin(), commands().end(), [&](const Command& c) { return name == c.name; });
+  const auto command =
+      std::find_if(commands().begin(), commands().end(), [&](const Command& c) { return name == c.name; });
   if (command == commands().end()) {
-    throw UsageError(fmt::format("there is no command {}: /help lists them; begin the line with a blank to send it", name));
+    throw UsageError(
+        fmt::format("there is no command {}: /help lists them; begin the line with a blank to send it", name));
   }
   if (*command->argument == '\0' && rest.find_first_not_of(' ') != std::string::npos) {
     throw UsageError(fmt::format("{} takes nothing after it, found '{}'", name, rest));
@@ -253,7 +258,8 @@ void ChatRepl::obey(const std::string& line) {
 
 void ChatRepl::help(const std::string&) {
   std::string text;
-  for (const Command& c : commands()) text += fmt::format("{:<22}{}\n", fmt::format("{} {}", c.name, c.argument), c.help);
+  for (const Command& c : commands())
+    text += fmt::format("{:<22}{}\n", fmt::format("{} {}", c.name, c.argument), c.help);
   out_.write(text +
              "\"\"\"                   begins and ends a message of several lines\n"
              "Ctrl-C                ends the answer, drops the line, or leaves \"\"\"\n");
@@ -346,21 +352,24 @@ void ChatRepl::model(const std::string& rest) {
     adopt(std::move(next));
   }
   const Context& context = session_->context();
-  status(fmt::format("{}, {}, {} positions, {}", context.model().name(), context.model().path(), context.n_ctx(), context.kernels()));
+  status(fmt::format("{}, {}, {} positions, {}", context.model().name(), context.model().path(), context.n_ctx(),
+                     context.kernels()));
 }
 
 void ChatRepl::tokens(const std::string& rest) {
   const Context& context = session_->context();
   const Tokenizer& tokenizer = *context.model().tokenizer();
   if (!rest.empty()) {
-    const std::vector<TokenId> ids = tokenizer.encode(rest, {.parse_special = false, .add_bos = false, .add_eos = false});
+    const std::vector<TokenId> ids =
+        tokenizer.encode(rest, {.parse_special = false, .add_bos = false, .add_eos = false});
     for (const TokenId id : ids) out_.write(fmt::format("{:>8}  {}\n", id, token_label(tokenizer, id)));
     return;
   }
   const int64_t n_dropped = session_->n_messages_dropped();
-  out_.write(fmt::format("{} of {} are in the context\n{}, {}\n", count_of(last_.n_in_context, "token"), context.n_ctx(),
-                         count_of(static_cast<int64_t>(session_->messages().size()), "message"),
-                         n_dropped == 0 ? "none of them left out" : fmt::format("the {} oldest of them left out", n_dropped)));
+  out_.write(
+      fmt::format("{} of {} are in the context\n{}, {}\n", count_of(last_.n_in_context, "token"), context.n_ctx(),
+                  count_of(static_cast<int64_t>(session_->messages().size()), "message"),
+                  n_dropped == 0 ? "none of them left out" : fmt::format("the {} oldest of them left out", n_dropped)));
 }
 
 void ChatRepl::think(const std::string&) {
@@ -372,14 +381,16 @@ void ChatRepl::stats(const std::string&) {
   const Context& context = session_->context();
   const int64_t n_read = last_.n_prompt_cached + last_.prefill.tokens;  // fewer than all where it was interrupted
   const std::string prompt = count_of(last_.n_prompt, "token");
-  const std::string read = fmt::format("{}, {} of them kept from before", n_read < last_.n_prompt ? fmt::format("{} of {}", n_read, prompt) : prompt,
-                                       last_.n_prompt_cached);
-  out_.write(fmt::format("prompt {}\nanswer {}, {}\n"
-                         "context {} of {}\nseed {}\n",
-                         with_rate(read, last_.prefill.tokens_per_second()),
-                         with_rate(count_of(static_cast<int64_t>(last_.ids.size()), "token"), last_.decode.tokens_per_second()),
-                         last_.n_prompt == 0 ? "none yet" : fmt::format("ended by {}", name(last_.finish_reason)), last_.n_in_context,
-                         count_of(context.n_ctx(), "token"), session_->options().sampling.seed));
+  const std::string read =
+      fmt::format("{}, {} of them kept from before",
+                  n_read < last_.n_prompt ? fmt::format("{} of {}", n_read, prompt) : prompt, last_.n_prompt_cached);
+  out_.write(fmt::format(
+      "prompt {}\nanswer {}, {}\n"
+      "context {} of {}\nseed {}\n",
+      with_rate(read, last_.prefill.tokens_per_second()),
+      with_rate(count_of(static_cast<int64_t>(last_.ids.size()), "token"), last_.decode.tokens_per_second()),
+      last_.n_prompt == 0 ? "none yet" : fmt::format("ended by {}", name(last_.finish_reason)), last_.n_in_context,
+      count_of(context.n_ctx(), "token"), session_->options().sampling.seed));
 }
 
 void ChatRepl::leave(const std::string&) { leaving_ = true; }

@@ -10,9 +10,9 @@
 
 #include "assay/session.h"
 #include "commands/completion.h"
+#include "flags/options.h"
 #include "io/history_file.h"
 #include "io/line_editor.h"
-#include "flags/options.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -24,7 +24,7 @@ struct ReplOptions {
   bool single_turn = false;    // ends after one answer
   std::optional<std::string> first_message;
   SamplingFlags sampling;
-  std::function<TokenMask(const Model&)> mask;  // of answers; empty: any text
+  std::function<TokenMask(const Model&)> mask;               // of answers; empty: any text
   std::function<ChatSession(const std::string& path)> open;  // a conversation with another model
 };
 

@@ -24,7 +24,8 @@ Completion among(std::vector<std::string> all, std::string_view typed) {
     common = common.substr(0, static_cast<size_t>(end - common.begin()));
   }
   Completion result;
-  while (!common.empty() && (static_cast<unsigned char>(common.back()) & 0x80) != 0 && all.size() > 1) common.remove_suffix(1);
+  while (!common.empty() && (static_cast<unsigned char>(common.back()) & 0x80) != 0 && all.size() > 1)
+    common.remove_suffix(1);
   if (common.size() > typed.size()) result.insert = common.substr(typed.size());
   if (all.size() == 1 && !all.front().ends_with('/')) result.insert += ' ';
   if (all.size() > 1) result.choices = std::move(all);

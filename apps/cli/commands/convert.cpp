@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "io/check_written.h"
 #include "commands.h"
-#include "io/file_progress.h"
 #include "flags/options.h"
+#include "io/check_written.h"
+#include "io/file_progress.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -21,11 +21,13 @@ struct ConvertFlags {
   void add(Flags& flags) {
     flags.positional("HF_FOLDER", folder, "Folder with config.json, safetensors and tokenizer");
     flags.positional("OUT", out, "The new file");
-    flags.value("--outtype", outtype, "TYPE", "auto (as the folder's matrices), f32, f16, bf16, or a type of assay quantize");
+    flags.value("--outtype", outtype, "TYPE",
+                "auto (as the folder's matrices), f32, f16, bf16, or a type of assay quantize");
     flags.value("--pre", pre, "NAME", "The pre-tokenizer, where tokenizer.json has one that is not known");
     flags.on("--text-only", text_only, "Of a model that also sees or hears, its text model");
     flags.on("--keep-nonfinite", keep_nonfinite, "Writes NaN and infinity as they are (f32, f16, bf16)");
-    flags.on("--no-check", no_check, "Leaves out holding the new file's tokenizer against tokenizer.json, and verify's stages of the file");
+    flags.on("--no-check", no_check,
+             "Leaves out holding the new file's tokenizer against tokenizer.json, and verify's stages of the file");
     flags.value("--effort", effort, "LEVEL", "Of a quantised type: fast, normal or best");
     flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
   }
@@ -37,9 +39,12 @@ struct ConvertFlags {
     o.text_only = text_only;
     o.keep_nonfinite = keep_nonfinite;
     o.check = !no_check;
-    if (effort == "fast") o.effort = QuantizeEffort::fast;
-    else if (effort == "best") o.effort = QuantizeEffort::best;
-    else if (effort != "normal") throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
+    if (effort == "fast")
+      o.effort = QuantizeEffort::fast;
+    else if (effort == "best")
+      o.effort = QuantizeEffort::best;
+    else if (effort != "normal")
+      throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
     if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
     o.n_threads = static_cast<int>(n_threads);
     o.cancelled = [] { return interrupted() != 0; };
@@ -57,7 +62,8 @@ std::string known_classes() {
 
 int convert_command(const Arguments& arguments) {
   Flags flags("convert",
-              "Writes a model of Hugging Face, safetensors and tokenizer, as one GGUF file. What the folder has and the file cannot say is printed, or refused.",
+              "Writes a model of Hugging Face, safetensors and tokenizer, as one GGUF file. What the folder has and "
+              "the file cannot say is printed, or refused.",
               "  assay convert Qwen2.5-0.5B-Instruct qwen.gguf\n"
               "  assay convert Llama-3.2-1B llama-Q4_K_M.gguf --outtype Q4_K_M\n"
               "  assay verify qwen.gguf --against Qwen2.5-0.5B-Instruct    every tensor against the folder's\n");
@@ -74,9 +80,11 @@ int convert_command(const Arguments& arguments) {
   const ConvertResult r = convert(f.folder, f.out, options);
   if (r.cancelled) return end_of_interrupted();
   for (const std::string& note : r.notes) notice(note);
-  if (r.n_texts_checked > 0) notice(fmt::format("the file's tokenizer and tokenizer.json cut {} texts alike", r.n_texts_checked));
+  if (r.n_texts_checked > 0)
+    notice(fmt::format("the file's tokenizer and tokenizer.json cut {} texts alike", r.n_texts_checked));
   const bool passed = f.no_check || check_converted(r);
-  notice(fmt::format("{}: {}, {} tensors, {}, {:.2f} MiB", r.path.string(), r.architecture, r.n_tensors, r.type, static_cast<double>(r.bytes) / (1 << 20)));
+  notice(fmt::format("{}: {}, {} tensors, {}, {:.2f} MiB", r.path.string(), r.architecture, r.n_tensors, r.type,
+                     static_cast<double>(r.bytes) / (1 << 20)));
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return passed ? 0 : kExitMismatch;
 }

@@ -16,12 +16,9 @@ namespace {
 boost::json::array to_json(const DeviceList& list) {
   boost::json::array devices;
   for (const Device& d : list.devices) {
-    boost::json::object device = {{"backend", d.backend},
-                                  {"number", d.number},
-                                  {"name", d.name},
-                                  {"detail", d.detail},
-                                  {"memory", d.memory_bytes},
-                                  {"memory_free", d.memory_free_bytes}};
+    boost::json::object device = {{"backend", d.backend},     {"number", d.number},
+                                  {"name", d.name},           {"detail", d.detail},
+                                  {"memory", d.memory_bytes}, {"memory_free", d.memory_free_bytes}};
     if (!d.refused.empty()) device["refused"] = d.refused;
     devices.push_back(std::move(device));
   }
@@ -52,8 +49,10 @@ int devices_command(const Arguments& arguments) {
   std::string text;
   for (const Device& d : list.devices) {
     const std::string backend = d.backend == "vulkan" ? fmt::format("vulkan{}", d.number) : d.backend;
-    text += fmt::format("{:<5} {}: {}, {:.1f} GiB of memory", backend, d.name, d.detail, static_cast<double>(d.memory_bytes) / kGibibyte);
-    if (d.backend != "vulkan" || d.memory_free_bytes > 0) text += fmt::format(", {:.1f} GiB free", static_cast<double>(d.memory_free_bytes) / kGibibyte);
+    text += fmt::format("{:<5} {}: {}, {:.1f} GiB of memory", backend, d.name, d.detail,
+                        static_cast<double>(d.memory_bytes) / kGibibyte);
+    if (d.backend != "vulkan" || d.memory_free_bytes > 0)
+      text += fmt::format(", {:.1f} GiB free", static_cast<double>(d.memory_free_bytes) / kGibibyte);
     text += d.refused.empty() ? "\n" : fmt::format("; not used: {}\n", d.refused);
   }
   if (!list.no_cuda.empty()) text += fmt::format("cuda  none: {}\n", list.no_cuda);

@@ -11,9 +11,9 @@
 
 #include "assay/error.h"
 #include "commands.h"
-#include "io/file_progress.h"
 #include "flags/flags.h"
 #include "flags/options.h"
+#include "io/file_progress.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -28,7 +28,8 @@ struct EditFlags {
 
   void add(Flags& flags) {
     flags.positional("IN", in, "The file");
-    flags.values("--set", set, "KEY=VALUE", "A key that is there, in its own type; KEY=TYPE:VALUE for a new one: u32:7, i32:[1,2], str:x");
+    flags.values("--set", set, "KEY=VALUE",
+                 "A key that is there, in its own type; KEY=TYPE:VALUE for a new one: u32:7, i32:[1,2], str:x");
     flags.values("--set-file", set_file, "KEY=FILE", "A text from a file");
     flags.values("--remove", remove, "KEY", "A key that is there");
     flags.values("--rename-tensor", rename, "A=B", "Tensor A is called B");
@@ -71,11 +72,13 @@ std::string text_of(const EditResult& result) {
 }  // namespace
 
 int edit_command(const Arguments& arguments) {
-  Flags flags("edit", "Changes metadata and tensors' names of a model file. The tensors' bytes stay as they are, which is checked.",
-              "  assay edit in.gguf -o out.gguf --set general.name=\"My model\"\n"
-              "  assay edit model.gguf --in-place --eos-token 107\n"
-              "  assay edit in.gguf -o out.gguf --chat-template chat.jinja --remove general.url\n"
-              "  assay edit in.gguf --dry-run --set general.tags='str:[\"chat\",\"small\"]'\n");
+  Flags flags(
+      "edit",
+      "Changes metadata and tensors' names of a model file. The tensors' bytes stay as they are, which is checked.",
+      "  assay edit in.gguf -o out.gguf --set general.name=\"My model\"\n"
+      "  assay edit model.gguf --in-place --eos-token 107\n"
+      "  assay edit in.gguf -o out.gguf --chat-template chat.jinja --remove general.url\n"
+      "  assay edit in.gguf --dry-run --set general.tags='str:[\"chat\",\"small\"]'\n");
   EditFlags asked;
   asked.add(flags);
   if (!flags.parse(arguments)) {
@@ -83,7 +86,8 @@ int edit_command(const Arguments& arguments) {
     return 0;
   }
   if (asked.in.empty()) throw UsageError("there is no file: assay edit IN -o OUT");
-  if (!asked.dry_run && asked.out.has_value() == asked.in_place) throw UsageError("needs either -o OUT or --in-place, or --dry-run");
+  if (!asked.dry_run && asked.out.has_value() == asked.in_place)
+    throw UsageError("needs either -o OUT or --in-place, or --dry-run");
   EditOptions options;
   options.edits = asked.edits();
   if (options.edits.empty()) throw UsageError("there is nothing to change: --set, --remove, --rename-tensor, ..");
@@ -99,7 +103,8 @@ int edit_command(const Arguments& arguments) {
   const EditResult result = edit_file(existing(asked.in), options);
   if (result.cancelled) return exit_code_of_signal(interrupted());
   Output().write(text_of(result));
-  for (const std::string& finding : result.findings) notice(fmt::format("{}: with these changes: {}", asked.in, finding));
+  for (const std::string& finding : result.findings)
+    notice(fmt::format("{}: with these changes: {}", asked.in, finding));
   return 0;
 }
 

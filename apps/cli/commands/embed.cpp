@@ -10,10 +10,10 @@
 #include "assay/error.h"
 #include "assay/utf8.h"
 #include "commands.h"
-#include "io/id_list.h"
-#include "io/json_text.h"
 #include "flags/options.h"
 #include "flags/override_flag.h"
+#include "io/id_list.h"
+#include "io/json_text.h"
 #include "io/terminal.h"
 #include "io/text_input.h"
 
@@ -28,11 +28,14 @@ struct Texts {
   bool lines = false;
 
   void add(Flags& flags) {
-    flags.values("-p,--prompt", prompts, "TEXT", "A text; control tokens in it are tokens, BOS and EOS as the file says; may be repeated");
-    flags.values("-f,--file", files, "FILE",
-                 "A text from a file (- is standard input); may be repeated. Without any text it is read from standard input");
+    flags.values("-p,--prompt", prompts, "TEXT",
+                 "A text; control tokens in it are tokens, BOS and EOS as the file says; may be repeated");
+    flags.values(
+        "-f,--file", files, "FILE",
+        "A text from a file (- is standard input); may be repeated. Without any text it is read from standard input");
     flags.values("--ids", ids, "LIST", "A text as token ids, e.g. 1,2,3; may be repeated");
-    flags.on("--lines", lines, "Each line of a file or of standard input is a text of its own; empty ones are left out");
+    flags.on("--lines", lines,
+             "Each line of a file or of standard input is a text of its own; empty ones are left out");
   }
 
   // In the order -p, -f, --ids; of the last kind no text.
@@ -76,7 +79,8 @@ double shortest(double x, bool is_float) {
   return read;
 }
 
-std::string line_of(const std::vector<double>& vector, const std::vector<TokenId>& ids, const Embedder& embedder, bool as_json) {
+std::string line_of(const std::vector<double>& vector, const std::vector<TokenId>& ids, const Embedder& embedder,
+                    bool as_json) {
   const bool is_float = embedder.context().options().numerics != Numerics::oracle;
   if (!as_json) {
     std::string line;
@@ -97,7 +101,8 @@ std::string line_of(const std::vector<double>& vector, const std::vector<TokenId
 
 int embed_command(const Arguments& arguments) {
   Flags flags("embed",
-              "Turns texts into vectors: the rows of the model's last norm, pooled and brought to length 1. One line a text, in the order of -p, -f, "
+              "Turns texts into vectors: the rows of the model's last norm, pooled and brought to length 1. One line a "
+              "text, in the order of -p, -f, "
               "--ids; each has the bits that it has alone.",
               "  assay embed model.gguf -p 'a shoal of fish'\n"
               "  assay embed model.gguf -p 'a shoal of fish' -p 'a herd of cows' --json | jq -c .embedding\n"
@@ -114,8 +119,11 @@ int embed_command(const Arguments& arguments) {
   model_flag.add(flags);
   overrides.add(flags);
   texts.add(flags);
-  flags.value("--pooling", pooling, "KIND", "How a text's rows become one vector").one_of({"mean", "cls", "last"}).shows("what the file says");
-  flags.on_off("--normalize", "--no-normalize", normalize, "Bring vectors to length 1 (default), or leave them as they are");
+  flags.value("--pooling", pooling, "KIND", "How a text's rows become one vector")
+      .one_of({"mean", "cls", "last"})
+      .shows("what the file says");
+  flags.on_off("--normalize", "--no-normalize", normalize,
+               "Bring vectors to length 1 (default), or leave them as they are");
   flags.on("--json", as_json, "Prints a JSON object a text: embedding, ids, pooling, normalized, numerics");
   runtime.add(flags, "Positions of the context; 0: as many as the longest text needs");
   if (!flags.parse(arguments)) {
@@ -131,10 +139,12 @@ int embed_command(const Arguments& arguments) {
   const std::vector<std::string> read = texts.read();
   const auto model = overrides.load(model_flag.resolved(), {.tokenizer = !read.empty()});
   std::vector<std::vector<TokenId>> ids;
-  for (const std::string& text : read) ids.push_back(model->tokenizer()->encode(text, {.parse_special = true, .add_bos = {}, .add_eos = {}}));
+  for (const std::string& text : read)
+    ids.push_back(model->tokenizer()->encode(text, {.parse_special = true, .add_bos = {}, .add_eos = {}}));
   for (const std::string& list : texts.ids) ids.push_back(parse_ids(list));
   if (options.context.n_ctx == 0) {
-    for (const auto& text : ids) options.context.n_ctx = std::max(options.context.n_ctx, static_cast<int64_t>(text.size()));
+    for (const auto& text : ids)
+      options.context.n_ctx = std::max(options.context.n_ctx, static_cast<int64_t>(text.size()));
   }
   Embedder embedder(model, options);
   warn_beyond_training(embedder.context());

@@ -15,9 +15,9 @@
 #include "assay/imatrix_run.h"
 #include "commands.h"
 #include "flags/flags.h"
-#include "io/json_text.h"
 #include "flags/options.h"
 #include "flags/override_flag.h"
+#include "io/json_text.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -74,11 +74,12 @@ Spread spread_of(const ImatrixEntry& entry) {
 }
 
 std::string statistics_of(const Imatrix& imatrix) {
-  std::string text = fmt::format("{:<32} {:>9} {:>12} {:>12} {:>12} {:>12} {:>7}\n", "name", "columns", "mean", "smallest", "largest", "deviation", "top 1 %");
+  std::string text = fmt::format("{:<32} {:>9} {:>12} {:>12} {:>12} {:>12} {:>7}\n", "name", "columns", "mean",
+                                 "smallest", "largest", "deviation", "top 1 %");
   for (const ImatrixEntry& entry : imatrix.entries) {
     const Spread s = spread_of(entry);
-    text += fmt::format("{:<32} {:>9} {:>12.5g} {:>12.5g} {:>12.5g} {:>12.5g} {:>5.1f} %\n", entry.name, entry.n_columns(), s.mean, s.smallest, s.largest,
-                        s.deviation, 100 * s.top_share);
+    text += fmt::format("{:<32} {:>9} {:>12.5g} {:>12.5g} {:>12.5g} {:>12.5g} {:>5.1f} %\n", entry.name,
+                        entry.n_columns(), s.mean, s.smallest, s.largest, s.deviation, 100 * s.top_share);
   }
   return text;
 }
@@ -122,7 +123,9 @@ ImatrixResult run(const ImatrixFlags& asked) {
     notice(fmt::format("goes on behind {} chunks", before.n_chunks));
   }
   Progress line("imatrix", "chunks");
-  options.progress = [&](int64_t done, int64_t total, double perplexity) { line.update(done, total, fmt::format("perplexity {:.4f}", perplexity)); };
+  options.progress = [&](int64_t done, int64_t total, double perplexity) {
+    line.update(done, total, fmt::format("perplexity {:.4f}", perplexity));
+  };
   if (asked.in.empty()) options.on_save = [&](const Imatrix& so_far) { write_imatrix(so_far, *asked.out); };
   EncodeOptions encode;
   encode.parse_special = asked.parse_special;
@@ -140,7 +143,9 @@ void check(const ImatrixFlags& asked) {
 }  // namespace
 
 int imatrix_command(const Arguments& arguments) {
-  Flags flags("imatrix", "Runs a model over a text and sums, for each matrix, the squares of what it is multiplied with: what `quantize --imatrix` weighs errors by.",
+  Flags flags("imatrix",
+              "Runs a model over a text and sums, for each matrix, the squares of what it is multiplied with: what "
+              "`quantize --imatrix` weighs errors by.",
               "  assay imatrix model-F16.gguf -f calibration.txt -o model.imatrix.gguf\n"
               "  assay imatrix --in-file a.gguf --in-file b.dat -o both.gguf\n"
               "  assay imatrix --in-file model.imatrix.gguf --show-statistics\n");
@@ -172,7 +177,9 @@ int imatrix_command(const Arguments& arguments) {
     Output().write(json_of(*all, perplexity));
   } else {
     if (asked.statistics) Output().write(statistics_of(*all));
-    if (perplexity) Output().write(fmt::format("{} chunks of {} tokens, {} weights, perplexity {:.4f}\n", all->n_chunks, all->chunk_size, all->entries.size(), *perplexity));
+    if (perplexity)
+      Output().write(fmt::format("{} chunks of {} tokens, {} weights, perplexity {:.4f}\n", all->n_chunks,
+                                 all->chunk_size, all->entries.size(), *perplexity));
   }
   return 0;
 }

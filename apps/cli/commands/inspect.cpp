@@ -26,10 +26,8 @@ int inspect_command(const Arguments& arguments) {
   bool as_json = false;
   model.add(flags);
   flags.on("--json", as_json, "One JSON object");
-  flags.on("--lint", options.lint,
-           "What is wrong or unusual in the file, a line each; exit code 5 for what is wrong");
-  flags.value("--array-items", options.array_items_max, "N",
-              "Items of an array that are shown; 0: all").at_least(0);
+  flags.on("--lint", options.lint, "What is wrong or unusual in the file, a line each; exit code 5 for what is wrong");
+  flags.value("--array-items", options.array_items_max, "N", "Items of an array that are shown; 0: all").at_least(0);
   runtime.add(flags);
   if (!flags.parse(arguments)) {
     Output().write(flags.help());

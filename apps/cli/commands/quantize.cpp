@@ -8,11 +8,11 @@
 
 #include "assay/convert.h"
 #include "assay/error.h"
-#include "io/check_written.h"
 #include "commands.h"
-#include "io/file_progress.h"
-#include "flags/options.h"
 #include "commands/quantize_target.h"
+#include "flags/options.h"
+#include "io/check_written.h"
+#include "io/file_progress.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -25,7 +25,8 @@ struct QuantizeFlags {
   std::string effort = "normal";
   TargetFlags target;
   int64_t n_threads = 0, memory_mib = 256;
-  bool pure = false, leave_output_tensor = false, allow_requantize = false, keep_split = false, dry_run = false, resume = false, no_check = false;
+  bool pure = false, leave_output_tensor = false, allow_requantize = false, keep_split = false, dry_run = false,
+       resume = false, no_check = false;
 
   void add(Flags& flags) {
     flags.positional("IN", in, "GGUF file of float weights, of a split one the first; or a folder of Hugging Face");
@@ -35,23 +36,31 @@ struct QuantizeFlags {
     flags.value("--effort", effort, "LEVEL", "fast, normal or best: how many candidates are tried for each block");
     flags.on("--dry-run", dry_run, "Prints type, bytes and bits per weight of every tensor, and writes nothing");
     flags.on("--resume", resume, "Goes on where a killed run with the same source and flags stopped");
-    flags.on("--no-check", no_check, "Leaves out verify's stages of the new file: structure, keys, tokenizer, decoding");
+    flags.on("--no-check", no_check,
+             "Leaves out verify's stages of the new file: structure, keys, tokenizer, decoding");
     flags.value("--max-memory", memory_mib, "MIB", "Bound of the buffers");
     flags.group("Importance matrix");
-    flags.value("--imatrix", imatrix, "FILE", "Weighs the errors of a weight's columns, as assay imatrix or llama-imatrix found them to matter; of this model");
+    flags.value("--imatrix", imatrix, "FILE",
+                "Weighs the errors of a weight's columns, as assay imatrix or llama-imatrix found them to matter; of "
+                "this model");
     flags.values("--include-weights", include_weights, "PART", "Only weights with PART in their name are weighed");
     flags.values("--exclude-weights", exclude_weights, "PART", "Weights with PART in their name are not weighed");
     flags.group("Types");
-    flags.values("--tensor-type", tensor_types, "REGEX=TYPE", "Tensors whose name the expression matches get this type; the first that matches counts");
-    flags.value("--tensor-type-file", tensor_type_file, "FILE", "REGEX=TYPE, apart by spaces or line breaks; they come behind --tensor-type");
-    flags.value("--output-tensor-type", output_tensor_type, "TYPE", "Of output.weight, and of an embedding that is also the output");
+    flags.values("--tensor-type", tensor_types, "REGEX=TYPE",
+                 "Tensors whose name the expression matches get this type; the first that matches counts");
+    flags.value("--tensor-type-file", tensor_type_file, "FILE",
+                "REGEX=TYPE, apart by spaces or line breaks; they come behind --tensor-type");
+    flags.value("--output-tensor-type", output_tensor_type, "TYPE",
+                "Of output.weight, and of an embedding that is also the output");
     flags.value("--token-embedding-type", token_embedding_type, "TYPE", "Of the token embeddings");
     flags.on("--pure", pure, "Every tensor gets the type's own format");
     flags.on("--leave-output-tensor", leave_output_tensor, "output.weight stays as it is");
-    flags.on("--allow-requantize", allow_requantize, "Takes a source that is quantised already: its errors stay and new ones come");
+    flags.on("--allow-requantize", allow_requantize,
+             "Takes a source that is quantised already: its errors stay and new ones come");
     target.add(flags);
     flags.group("File");
-    flags.values("--override-kv", override_kv, "KEY=TYPE:VALUE", "Metadata of the new file; TYPE int, float, bool or str");
+    flags.values("--override-kv", override_kv, "KEY=TYPE:VALUE",
+                 "Metadata of the new file; TYPE int, float, bool or str");
     flags.value("--prune-layers", prune_layers, "N,N...", "Blocks that are left out");
     flags.on("--keep-split", keep_split, "As many files as the source has, cut at the same tensors");
   }
@@ -65,11 +74,15 @@ struct QuantizeFlags {
   QuantizeOptions options() const {
     QuantizeOptions o;
     o.type = type;
-    if (effort == "fast") o.effort = QuantizeEffort::fast;
-    else if (effort == "best") o.effort = QuantizeEffort::best;
-    else if (effort != "normal") throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
+    if (effort == "fast")
+      o.effort = QuantizeEffort::fast;
+    else if (effort == "best")
+      o.effort = QuantizeEffort::best;
+    else if (effort != "normal")
+      throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
     if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
-    if (memory_mib < 1 || memory_mib > (1 << 20)) throw UsageError(fmt::format("--max-memory {}: needs 1 to 1048576 MiB", memory_mib));
+    if (memory_mib < 1 || memory_mib > (1 << 20))
+      throw UsageError(fmt::format("--max-memory {}: needs 1 to 1048576 MiB", memory_mib));
     o.n_threads = static_cast<int>(n_threads);
     o.memory_bytes_max = static_cast<uint64_t>(memory_mib) << 20;
     if (imatrix) o.imatrix = existing(*imatrix);
@@ -96,7 +109,8 @@ struct QuantizeFlags {
  private:
   static std::pair<std::string, std::string> split_rule(const std::string& rule) {
     const size_t at = rule.rfind('=');  // an expression may have one itself
-    if (at == std::string::npos || at == 0 || at + 1 == rule.size()) throw UsageError(fmt::format("'{}': needs REGEX=TYPE", rule));
+    if (at == std::string::npos || at == 0 || at + 1 == rule.size())
+      throw UsageError(fmt::format("'{}': needs REGEX=TYPE", rule));
     return {rule.substr(0, at), rule.substr(at + 1)};
   }
   static std::vector<int64_t> layers(const std::string& text) {
@@ -106,7 +120,8 @@ struct QuantizeFlags {
     while (true) {
       int64_t layer = 0;
       const auto [next, error] = std::from_chars(at, end, layer);
-      if (error != std::errc{} || (next != end && *next != ',')) throw UsageError(fmt::format("--prune-layers {}: needs numbers apart by commas", text));
+      if (error != std::errc{} || (next != end && *next != ','))
+        throw UsageError(fmt::format("--prune-layers {}: needs numbers apart by commas", text));
       all.push_back(layer);
       if (next == end) return all;
       at = next + 1;
@@ -125,43 +140,59 @@ std::string mib(uint64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<d
 std::string table_of(const QuantizePlan& plan) {
   std::string text;
   for (const QuantizedTensor& t : plan.tensors) {
-    text += fmt::format("{:<36} {:>22}  {:>5} -> {:<8} {:>13} bytes {:>7.4f} bits a weight\n", t.name, shape_text(t.shape), t.source_type, t.type, t.bytes,
+    text += fmt::format("{:<36} {:>22}  {:>5} -> {:<8} {:>13} bytes {:>7.4f} bits a weight\n", t.name,
+                        shape_text(t.shape), t.source_type, t.type, t.bytes,
                         8.0 * static_cast<double>(t.bytes) / static_cast<double>(t.n_elements));
   }
-  return text + fmt::format("{}: {} tensors, {} -> {}, {} bytes, {:.4f} bits a weight\n", plan.type, plan.tensors.size(), mib(plan.source_bytes),
-                            mib(plan.bytes), plan.bytes, plan.bits_per_weight());
+  return text + fmt::format("{}: {} tensors, {} -> {}, {} bytes, {:.4f} bits a weight\n", plan.type,
+                            plan.tensors.size(), mib(plan.source_bytes), mib(plan.bytes), plan.bytes,
+                            plan.bits_per_weight());
 }
 
 // Weights of the matrix's kind that it has nothing of.
 void say_unweighted(const QuantizePlan& plan) {
   for (const QuantizedTensor& t : plan.tensors) {
     const bool is_encoded = t.type != t.source_type && t.type != "F32" && t.type != "F16" && t.type != "BF16";
-    if (is_encoded && !t.is_weighted) notice(fmt::format("{}: the importance matrix has no data of it: all columns count the same", t.name));
+    if (is_encoded && !t.is_weighted)
+      notice(fmt::format("{}: the importance matrix has no data of it: all columns count the same", t.name));
     if (t.experts_without_data.empty()) continue;
     std::string experts;
-    for (const int64_t expert : t.experts_without_data) experts += fmt::format("{}{}", experts.empty() ? "" : ", ", expert);
-    notice(fmt::format("{}: the importance matrix has no data of experts {}: all their columns count the same", t.name, experts));
+    for (const int64_t expert : t.experts_without_data)
+      experts += fmt::format("{}{}", experts.empty() ? "" : ", ", expert);
+    notice(fmt::format("{}: the importance matrix has no data of experts {}: all their columns count the same", t.name,
+                       experts));
   }
 }
 
 void say_fallbacks(const QuantizePlan& plan) {
   for (const QuantizedTensor& t : plan.tensors) {
-    if (!t.wanted.empty()) notice(fmt::format("{}: {} columns are not whole blocks of {}: {} instead", t.name, t.shape.back(), t.wanted, t.type));
+    if (!t.wanted.empty())
+      notice(fmt::format("{}: {} columns are not whole blocks of {}: {} instead", t.name, t.shape.back(), t.wanted,
+                         t.type));
   }
   if (plan.has_matrix) say_unweighted(plan);
-  if (plan.requantized) notice(fmt::format("the source is quantised already ({}): its errors stay and new ones come", *plan.requantized));
+  if (plan.requantized)
+    notice(fmt::format("the source is quantised already ({}): its errors stay and new ones come", *plan.requantized));
 }
 
 // A folder is converted and quantised in one pass, as `assay convert --outtype` does it.
 int quantize_folder(const QuantizeFlags& f) {
-  const std::pair<bool, const char*> others[] = {
-      {f.imatrix.has_value(), "--imatrix"},         {!f.tensor_types.empty(), "--tensor-type"}, {f.tensor_type_file.has_value(), "--tensor-type-file"},
-      {f.output_tensor_type.has_value(), "--output-tensor-type"}, {f.token_embedding_type.has_value(), "--token-embedding-type"},
-      {f.pure, "--pure"},                           {f.leave_output_tensor, "--leave-output-tensor"}, {f.target.is_asked(), "--target-size and --target-bpw"},
-      {!f.override_kv.empty(), "--override-kv"},    {f.prune_layers.has_value(), "--prune-layers"}, {f.keep_split, "--keep-split"},
-      {f.dry_run, "--dry-run"},                     {f.resume, "--resume"}};
+  const std::pair<bool, const char*> others[] = {{f.imatrix.has_value(), "--imatrix"},
+                                                 {!f.tensor_types.empty(), "--tensor-type"},
+                                                 {f.tensor_type_file.has_value(), "--tensor-type-file"},
+                                                 {f.output_tensor_type.has_value(), "--output-tensor-type"},
+                                                 {f.token_embedding_type.has_value(), "--token-embedding-type"},
+                                                 {f.pure, "--pure"},
+                                                 {f.leave_output_tensor, "--leave-output-tensor"},
+                                                 {f.target.is_asked(), "--target-size and --target-bpw"},
+                                                 {!f.override_kv.empty(), "--override-kv"},
+                                                 {f.prune_layers.has_value(), "--prune-layers"},
+                                                 {f.keep_split, "--keep-split"},
+                                                 {f.dry_run, "--dry-run"},
+                                                 {f.resume, "--resume"}};
   for (const auto& [is_given, name] : others) {
-    if (is_given) throw UsageError(fmt::format("{} needs a GGUF file: {} is a folder; assay convert makes one of it", name, f.in));
+    if (is_given)
+      throw UsageError(fmt::format("{} needs a GGUF file: {} is a folder; assay convert makes one of it", name, f.in));
   }
   const QuantizeOptions asked = f.options();
   ConvertOptions options;
@@ -197,7 +228,8 @@ int dry_run(const std::string& in, const QuantizeOptions& options) {
 
 int quantize_command(const Arguments& arguments) {
   Flags flags("quantize",
-              "Writes the model with smaller weights: looks for the scales and levels that leave the smallest error. The same file comes of any "
+              "Writes the model with smaller weights: looks for the scales and levels that leave the smallest error. "
+              "The same file comes of any "
               "number of threads and any processor.",
               "  assay quantize model-BF16.gguf model-Q4_K_M.gguf Q4_K_M\n"
               "  assay quantize model-BF16.gguf Q4_K_M --dry-run           types and sizes\n"
@@ -212,7 +244,8 @@ int quantize_command(const Arguments& arguments) {
   }
   if (f.dry_run && f.type.empty() && !f.target.is_asked()) f.type.swap(f.out);
   if (f.in.empty() || (f.type.empty() && !f.target.is_asked()) || (f.out.empty() && !f.dry_run))
-    throw UsageError("needs IN, OUT and TYPE (with --dry-run IN and TYPE, with --target-size or --target-bpw IN and OUT)");
+    throw UsageError(
+        "needs IN, OUT and TYPE (with --dry-run IN and TYPE, with --target-size or --target-bpw IN and OUT)");
   if (is_model_folder(f.in)) return quantize_folder(f);
   QuantizeOptions options = f.options();
   if (f.target.is_asked()) {
@@ -226,9 +259,11 @@ int quantize_command(const Arguments& arguments) {
   const QuantizeResult r = quantize(f.in, f.out, options);
   if (r.cancelled) return end_of_interrupted();
   if (r.n_resumed > 0) notice(fmt::format("{} tensors were there already", r.n_resumed));
-  if (r.error_beside_normal) notice(fmt::format("root mean square error: {:.4f} of that of --effort normal", *r.error_beside_normal));
+  if (r.error_beside_normal)
+    notice(fmt::format("root mean square error: {:.4f} of that of --effort normal", *r.error_beside_normal));
   const bool passed = f.no_check || check_made_of(r.paths.front(), existing(f.in));
-  notice(fmt::format("{}: {} -> {}, {:.4f} bits a weight", r.paths.front().string(), mib(r.plan.source_bytes), mib(r.plan.bytes), r.plan.bits_per_weight()));
+  notice(fmt::format("{}: {} -> {}, {:.4f} bits a weight", r.paths.front().string(), mib(r.plan.source_bytes),
+                     mib(r.plan.bytes), r.plan.bits_per_weight()));
   if (interrupted() != 0) return exit_code_of_signal(interrupted());
   return passed ? 0 : kExitMismatch;
 }

@@ -26,7 +26,8 @@ struct ServeFlags {
   SamplingFlags sampling;
   DraftFlags drafts;
   ReasoningFlags reasoning;
-  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder, certificate, certificate_key;
+  std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder, certificate,
+      certificate_key;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
   int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024, n_positions = 0;
@@ -41,19 +42,30 @@ struct ServeFlags {
     flags.value("--port", port, "N", "0: any free one, told at the start");
     flags.value("-np,--parallel", n_parallel, "N", "Requests that run at once, each with the -c positions of its own");
     flags.value("--max-total-tokens", n_positions, "N",
-                "Positions that all requests share, at least -c; when they are short, a request waits for its place a while. 0: -c times -np. Never changes a result");
-    flags.value("--swap-space", swap_gb, "GB", "Of memory beside these for requests that wait so; 0: what they had is computed again").shows("a quarter of them");
+                "Positions that all requests share, at least -c; when they are short, a request waits for its place a "
+                "while. 0: -c times -np. Never changes a result");
+    flags
+        .value("--swap-space", swap_gb, "GB",
+               "Of memory beside these for requests that wait so; 0: what they had is computed again")
+        .shows("a quarter of them");
     flags.value("--max-queue", n_queue, "N", "Requests that wait at most; 0: 16, or 4 times -np where that is more");
-    flags.values("-a,--alias", aliases, "NAME", "The model's name in requests, in place of its file's; may be repeated");
+    flags.values("-a,--alias", aliases, "NAME",
+                 "The model's name in requests, in place of its file's; may be repeated");
     flags.value("--chat-template", chat_template, "JINJA", "A template's text, in place of the model's own");
     flags.value("--chat-template-file", chat_template_file, "FILE", "The same from a file");
     reasoning.add(flags);
-    flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding").one_of({"mean", "cls", "last"}).shows("what the file says");
+    flags.value("--pooling", pooling, "KIND", "How a text's rows become its embedding")
+        .one_of({"mean", "cls", "last"})
+        .shows("what the file says");
     flags.habit("--embeddings,--embedding");
     flags.on("--no-cache-prompt", no_cache, "Keeps nothing of a prompt for the next one. Never changes a result");
-    flags.on("--share-cache", shares_cache, "Requests of different keys share what the cache holds of their prompts, though one could guess another's by the time they take");
-    flags.value("--prompt-cache-dir", prompt_folder, "DIR", "Beginnings of prompts outlive the server there, in the clear");
-    flags.value("--prompt-cache-size", prompt_folder_gb, "GB", "Of that folder at most; the least recently used goes first");
+    flags.on("--share-cache", shares_cache,
+             "Requests of different keys share what the cache holds of their prompts, though one could guess another's "
+             "by the time they take");
+    flags.value("--prompt-cache-dir", prompt_folder, "DIR",
+                "Beginnings of prompts outlive the server there, in the clear");
+    flags.value("--prompt-cache-size", prompt_folder_gb, "GB",
+                "Of that folder at most; the least recently used goes first");
     flags.on("--lenient", lenient, "Unknown fields are listed in x-ignored-params, not refused");
     flags.group("Access");
     flags.value("--api-key", key, "KEY", "Requests need this key");
@@ -61,8 +73,10 @@ struct ServeFlags {
     flags.value("--ssl-cert-file", certificate, "FILE", "HTTPS: the server's certificate and those above it, PEM");
     flags.value("--ssl-key-file", certificate_key, "FILE", "Its private key, PEM");
     flags.on("--no-key", no_key, "Serves anybody who can reach the address");
-    flags.values("--allow-host", allowed_hosts, "NAME", "A further name of this machine in the header Host; may be repeated");
-    flags.values("--cors-origin", origins, "ORIGIN", "Pages from there may ask, e.g. https://example.org; may be repeated");
+    flags.values("--allow-host", allowed_hosts, "NAME",
+                 "A further name of this machine in the header Host; may be repeated");
+    flags.values("--cors-origin", origins, "ORIGIN",
+                 "Pages from there may ask, e.g. https://example.org; may be repeated");
     flags.group("Limits");
     flags.value("--max-gap-ms", gap_ms, "MS", "A step with prompts is kept this short while answers wait");
     flags.value("--request-timeout", request_s, "S", "From a request's coming to its answer's end");
@@ -90,14 +104,17 @@ struct ServeFlags {
     in_range("--max-connections", n_connections, 1, 1 << 20);
     in_range("--max-total-tokens", n_positions, 0, int64_t{1} << 40);
     positive("--prompt-cache-size", prompt_folder_gb);
-    if (swap_gb && !(*swap_gb >= 0 && *swap_gb <= 1e6)) throw UsageError(fmt::format("--swap-space {}: needs 0 to 1e6", *swap_gb));
+    if (swap_gb && !(*swap_gb >= 0 && *swap_gb <= 1e6))
+      throw UsageError(fmt::format("--swap-space {}: needs 0 to 1e6", *swap_gb));
     positive("--max-gap-ms", gap_ms);
     positive("--request-timeout", request_s);
     positive("--drain-timeout", drain_s);
     if (key && key_file) throw UsageError("--api-key and --api-key-file exclude each other");
-    if (certificate.has_value() != certificate_key.has_value()) throw UsageError("--ssl-cert-file and --ssl-key-file need each other");
+    if (certificate.has_value() != certificate_key.has_value())
+      throw UsageError("--ssl-cert-file and --ssl-key-file need each other");
     if (quiet && logs_prompts) throw UsageError("--log-disable and --log-prompts exclude each other");
-    if (chat_template && chat_template_file) throw UsageError("--chat-template and --chat-template-file exclude each other");
+    if (chat_template && chat_template_file)
+      throw UsageError("--chat-template and --chat-template-file exclude each other");
     ServerOptions o;
     o.scheduler.context = runtime.options();
     o.scheduler.context.n_sequences = static_cast<int>(n_parallel);
@@ -145,7 +162,9 @@ struct ServeFlags {
 }  // namespace
 
 int serve_command(const Arguments& arguments) {
-  Flags flags("serve", "Serves a model over HTTP, in the shapes of OpenAI's API. An answer has the bits that `assay run` gives, whoever else asks.",
+  Flags flags("serve",
+              "Serves a model over HTTP, in the shapes of OpenAI's API. An answer has the bits that `assay run` gives, "
+              "whoever else asks.",
               "  assay serve model.gguf\n"
               "  assay serve model.gguf -np 8 -c 8192 --port 9000 --alias tiny\n"
               "  assay serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
@@ -163,9 +182,13 @@ int serve_command(const Arguments& arguments) {
   const ServerOptions options = f.options(*model);
   Server server(model, options);
   const Context& context = server.context();
-  notice(fmt::format("serving {} at {}://{}:{}, {} requests at once, {} positions each{}", options.names.empty() ? std::filesystem::path(path).stem().string() : options.names.front(),
-                     options.certificate_file.empty() ? "http" : "https", options.host, server.port(), context.options().n_sequences, context.n_ctx(),
-                     options.scheduler.context.n_positions_max > 0 ? fmt::format(", {} in all", options.scheduler.context.n_positions_max) : ""));
+  notice(fmt::format("serving {} at {}://{}:{}, {} requests at once, {} positions each{}",
+                     options.names.empty() ? std::filesystem::path(path).stem().string() : options.names.front(),
+                     options.certificate_file.empty() ? "http" : "https", options.host, server.port(),
+                     context.options().n_sequences, context.n_ctx(),
+                     options.scheduler.context.n_positions_max > 0
+                         ? fmt::format(", {} in all", options.scheduler.context.n_positions_max)
+                         : ""));
   server.run([] { return interrupted() != 0; });
   return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;
 }

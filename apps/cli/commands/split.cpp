@@ -8,9 +8,9 @@
 
 #include "assay/edit.h"
 #include "commands.h"
-#include "io/file_progress.h"
 #include "flags/flags.h"
 #include "flags/options.h"
+#include "io/file_progress.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
@@ -21,7 +21,11 @@ int64_t parse_size(std::string_view text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const int64_t scale = unit == "G" ? 1'000'000'000 : unit == "M" ? 1'000'000 : unit == "K" ? 1000 : unit.empty() ? 1 : 0;
+  const int64_t scale = unit == "G"    ? 1'000'000'000
+                        : unit == "M"  ? 1'000'000
+                        : unit == "K"  ? 1000
+                        : unit.empty() ? 1
+                                       : 0;
   int64_t bytes = 0;
   if (error != std::errc() || n < 1 || scale == 0 || __builtin_mul_overflow(n, scale, &bytes))
     throw UsageError(fmt::format("--max-size {}: needs a size such as 2G, 300M or 4096", text));
@@ -30,14 +34,17 @@ int64_t parse_size(std::string_view text) {
 
 std::string text_of(const SplitResult& result) {
   std::string text;
-  for (const SplitFile& file : result.files) text += fmt::format("{}  {} tensors  {} bytes\n", file.path, file.n_tensors, file.bytes);
+  for (const SplitFile& file : result.files)
+    text += fmt::format("{}  {} tensors  {} bytes\n", file.path, file.n_tensors, file.bytes);
   return text;
 }
 
 }  // namespace
 
 int split_command(const Arguments& arguments) {
-  Flags flags("split", "Cuts a model file into several, PREFIX-00001-of-0000N.gguf. Any of our commands, and llama.cpp, take the first as the whole model.",
+  Flags flags("split",
+              "Cuts a model file into several, PREFIX-00001-of-0000N.gguf. Any of our commands, and llama.cpp, take "
+              "the first as the whole model.",
               "  assay split model.gguf parts/model --max-size 2G\n"
               "  assay split model.gguf model --max-tensors 128 --dry-run\n");
   std::string in, prefix;
@@ -67,7 +74,8 @@ int split_command(const Arguments& arguments) {
 }
 
 int merge_command(const Arguments& arguments) {
-  Flags flags("merge", "Makes one file of the files of a split model.", "  assay merge parts/model-00001-of-00003.gguf model.gguf\n");
+  Flags flags("merge", "Makes one file of the files of a split model.",
+              "  assay merge parts/model-00001-of-00003.gguf model.gguf\n");
   std::string first, out;
   flags.positional("FIRST", first, "The first of the files");
   flags.positional("OUT", out, "The file to write");

@@ -21,8 +21,7 @@ namespace json = boost::json;
 json::value parse_json(const std::string& text, const std::string& name) {
   json::error_code failure;
   json::value value = json::parse(text, failure);
-  if (failure)
-    throw Error(Errc::bad_request, fmt::format("{}: no JSON: {}", name, failure.message()));
+  if (failure) throw Error(Errc::bad_request, fmt::format("{}: no JSON: {}", name, failure.message()));
   return value;
 }
 
@@ -32,16 +31,16 @@ std::string list_in(const std::string& path, const char* key) {
   const json::object* object = all.if_object();
   const json::value* list = object ? object->if_contains(key) : &all;
   if (!list || !list->is_array())
-    throw Error(
-        Errc::bad_request,
-        fmt::format("{}: needs a JSON array, or an object with one under \"{}\"", path, key));
+    throw Error(Errc::bad_request,
+                fmt::format("{}: needs a JSON array, or an object with one under \"{}\"", path, key));
   return json::serialize(*list);
 }
 
 // An object, as text.
 std::string object_in(const std::string& flag, const std::string& path) {
   const json::value all = parse_json(read_input(path), path == "-" ? "standard input" : path);
-  if (!all.is_object()) throw Error(Errc::bad_request, fmt::format("{} {}: needs a JSON object, e.g. {{\"key\": 1}}", flag, path));
+  if (!all.is_object())
+    throw Error(Errc::bad_request, fmt::format("{} {}: needs a JSON object, e.g. {{\"key\": 1}}", flag, path));
   return json::serialize(all);
 }
 
@@ -53,7 +52,9 @@ std::string odd_content(const std::string& messages_json) {
     const json::value* content = message ? message->if_contains("content") : nullptr;
     if (content && !content->is_string())
       return fmt::format("; messages[{}].content is {}, and this template may take a string alone", i,
-                         content->is_array() ? "a list of parts" : content->is_null() ? "null" : "no string");
+                         content->is_array()  ? "a list of parts"
+                         : content->is_null() ? "null"
+                                              : "no string");
   }
   return {};
 }
@@ -84,9 +85,8 @@ int template_command(const Arguments& arguments) {
   std::optional<int64_t> now;
   bool no_generation_prompt = false;
   model.add(flags);
-  flags.value(
-      "--messages", messages, "FILE",
-      "JSON: an array of messages, or an object with it under \"messages\"; - is standard input");
+  flags.value("--messages", messages, "FILE",
+              "JSON: an array of messages, or an object with it under \"messages\"; - is standard input");
   flags.value("--tools", tools, "FILE", "JSON: an array of tool definitions");
   flags.value("--variables", extra, "FILE", "JSON: an object of further variables of the template");
   flags.on("--no-generation-prompt", no_generation_prompt,
@@ -116,7 +116,8 @@ int template_command(const Arguments& arguments) {
   }
   input.messages_json = list_in(*messages, "messages");
   if (tools) input.tools_json = list_in(*tools, "tools");
-  if (tools && source.find("tools") == std::string::npos) notice("--tools has no effect: the template does not read them");
+  if (tools && source.find("tools") == std::string::npos)
+    notice("--tools has no effect: the template does not read them");
   if (extra) input.extra_json = object_in("--variables", *extra);
   input.add_generation_prompt = !no_generation_prompt;
   input.now_unix = now;

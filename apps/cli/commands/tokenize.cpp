@@ -9,16 +9,15 @@
 #include "assay/tokenizer.h"
 #include "assay/utf8.h"
 #include "commands.h"
+#include "flags/options.h"
 #include "io/id_list.h"
 #include "io/json_text.h"
-#include "flags/options.h"
 #include "io/terminal.h"
 
 namespace assay::cli {
 
 int tokenize_command(const Arguments& arguments) {
-  Flags flags("tokenize",
-              "Reads text (UTF-8) from standard input, or from -p or -f, and prints its token ids.",
+  Flags flags("tokenize", "Reads text (UTF-8) from standard input, or from -p or -f, and prints its token ids.",
               "  printf 'Hello world' | assay tokenize model.gguf\n"
               "  assay tokenize model.gguf -p 'Hello world' --json        "
               "{\"ids\":[...],\"pieces\":[...]}\n"
@@ -37,8 +36,7 @@ int tokenize_command(const Arguments& arguments) {
   flags.on("--show-count", show_count, "Prints how many tokens there are, too");
   flags.on_off("--special,--parse-special", "--no-special,--no-parse-special", special,
                "Control tokens in the text become tokens (default), or stay text");
-  flags.on_off("--bos", "--no-bos", bos,
-               "Begins with the BOS token, or not; default: as the file says");
+  flags.on_off("--bos", "--no-bos", bos, "Begins with the BOS token, or not; default: as the file says");
   flags.exclusive({"-p", "-f", "--stdin"});
   flags.exclusive({"--ids", "--json"});
   flags.habit("--log-disable");
@@ -47,8 +45,7 @@ int tokenize_command(const Arguments& arguments) {
     return 0;
   }
   const auto tokenizer = Tokenizer::load(model.resolved());
-  if (!prompt && !file && stdin_is_terminal())
-    notice("reading text from the terminal; Ctrl-D ends it");
+  if (!prompt && !file && stdin_is_terminal()) notice("reading text from the terminal; Ctrl-D ends it");
   const std::string text = prompt ? *prompt : file ? read_input(*file) : read_stdin();
   require_utf8(text, "the text");
   EncodeOptions options;
@@ -77,12 +74,11 @@ int tokenize_command(const Arguments& arguments) {
 }
 
 int detokenize_command(const Arguments& arguments) {
-  Flags flags(
-      "detokenize",
-      "Reads token ids from standard input (a JSON array, {\"ids\": [...]}, or numbers) and prints "
-      "their text.",
-      "  echo '[19556, 905]' | assay detokenize model.gguf\n"
-      "  printf 'Hello' | assay tokenize model.gguf --json | assay detokenize model.gguf\n");
+  Flags flags("detokenize",
+              "Reads token ids from standard input (a JSON array, {\"ids\": [...]}, or numbers) and prints "
+              "their text.",
+              "  echo '[19556, 905]' | assay detokenize model.gguf\n"
+              "  printf 'Hello' | assay tokenize model.gguf --json | assay detokenize model.gguf\n");
   ModelFlag model;
   std::optional<std::string> list, file;
   std::optional<bool> special;
@@ -92,15 +88,13 @@ int detokenize_command(const Arguments& arguments) {
   flags.value("--ids", list, "LIST", "The ids, e.g. 1,2,3, in place of standard input");
   flags.value("--ids-file", file, "FILE", "The same from a file");
   flags.on("--json", as_json, "Prints {\"text\": ...}; bytes that are no UTF-8 become U+FFFD");
-  flags.on_off("--special", "--no-special", special,
-               "Control tokens appear in the text, or are left out (default)");
+  flags.on_off("--special", "--no-special", special, "Control tokens appear in the text, or are left out (default)");
   if (!flags.parse(arguments)) {
     Output().write(flags.help());
     return 0;
   }
   const auto tokenizer = Tokenizer::load(model.resolved());
-  if (!list && !file && stdin_is_terminal())
-    notice("reading ids from the terminal; Ctrl-D ends them");
+  if (!list && !file && stdin_is_terminal()) notice("reading ids from the terminal; Ctrl-D ends them");
   const std::vector<TokenId> ids = parse_ids(list ? *list : file ? read_input(*file) : read_stdin());
   Output out;
   if (as_json) {

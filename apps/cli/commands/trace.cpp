@@ -7,11 +7,11 @@
 #include <charconv>
 
 #include "commands.h"
-#include "io/json_text.h"
 #include "flags/options.h"
 #include "flags/override_flag.h"
-#include "io/text_input.h"
+#include "io/json_text.h"
 #include "io/terminal.h"
+#include "io/text_input.h"
 
 namespace assay::cli {
 namespace {
@@ -48,8 +48,7 @@ json::object trace_json(const Trace& trace, const Context& context) {
 
 // "3" or "3-7": first and last.
 template <class T>
-std::optional<std::pair<T, T>> parse_range(const char* flag,
-                                           const std::optional<std::string>& text) {
+std::optional<std::pair<T, T>> parse_range(const char* flag, const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
   const char* const end = text->data() + text->size();
   std::pair<T, T> range{};
@@ -61,8 +60,7 @@ std::optional<std::pair<T, T>> parse_range(const char* flag,
     error = second.ec;
   }
   if (error != std::errc() || at != end || range.first < 0 || range.second < range.first) {
-    throw UsageError(
-        fmt::format("{}: needs a number or a range such as 2-5, found \"{}\"", flag, *text));
+    throw UsageError(fmt::format("{}: needs a number or a range such as 2-5, found \"{}\"", flag, *text));
   }
   return range;
 }
@@ -91,13 +89,13 @@ int trace_command(const Arguments& arguments) {
   input.add_ids(flags);
   flags.value("--ops", ops, "REGEX", "Only operations whose whole name matches, e.g. '.*attn_[qk]'");
   flags.value("--layers", layers, "A-B", "Only operations of these layers, counted from 0");
-  flags.value("--positions", positions, "A-B",
-              "Statistics of these positions only, counted from 0; all are run");
+  flags.value("--positions", positions, "A-B", "Statistics of these positions only, counted from 0; all are run");
   flags.value("--first", options.n_first, "N", "How many values of the first row are shown").at_least(0);
   flags.on("--histogram", options.histogram, "Magnitudes in 16 bins, from 2^-24 to 2^8");
   flags.on("--json", as_json, "Prints ids, ops, logits_digest, kv_digest, numerics");
-  flags.value("--dump", dump, "FILE",
-              "Writes all values of the operations chosen (docs/dump-format.md); - is standard output, then without the table");
+  flags.value(
+      "--dump", dump, "FILE",
+      "Writes all values of the operations chosen (docs/dump-format.md); - is standard output, then without the table");
   runtime.add(flags);
   if (!flags.parse(arguments)) {
     Output().write(flags.help());

@@ -41,11 +41,12 @@ struct VerifyFlags {
     flags.value("-p,--prompt", prompt, "TEXT",
                 "The text that the operations are run on; default: one that touches every edge");
     flags.values("--against", against, "HF_FOLDER|DUMP|MODE",
-                 "What to compare with, repeatable: the folder of Hugging Face that the file was made of, dumps of other engines, or modes of this one: "
+                 "What to compare with, repeatable: the folder of Hugging Face that the file was made of, dumps of "
+                 "other engines, or modes of this one: "
                  "f32, oracle, exact/8, exact/15, reference, avx2, avx512, neon, neon-i8mm, chunks/N");
-    flags.value("--html", html, "FILE", "Also writes the report as one HTML page; - is standard output, then without the text");
-    flags.value("--attention", attention, "LAYERS",
-                "Layers whose attention the report keeps, e.g. 0,3,8-11");
+    flags.value("--html", html, "FILE",
+                "Also writes the report as one HTML page; - is standard output, then without the text");
+    flags.value("--attention", attention, "LAYERS", "Layers whose attention the report keeps, e.g. 0,3,8-11");
     flags.on("--json", as_json, "Prints the report as one JSON object");
     add_colour(flags, colour);
     overrides.add(flags);
@@ -58,9 +59,7 @@ std::vector<int32_t> parse_layers(const std::string& text) {
   std::vector<int32_t> layers;
   const char* at = text.data();
   const char* const end = at + text.size();
-  const auto refuse = [&] {
-    throw UsageError(fmt::format("--attention {}: needs layers such as 0,3,8-11", text));
-  };
+  const auto refuse = [&] { throw UsageError(fmt::format("--attention {}: needs layers such as 0,3,8-11", text)); };
   const auto number = [&] {
     int32_t n = 0;
     const auto [next, error] = std::from_chars(at, end, n);
@@ -144,12 +143,14 @@ TokenTexts token_texts(const std::string& file) {
   }
 }
 
-// What the page says beside the report. What cannot be found out is left out: the report itself says what is wrong with a file.
+// What the page says beside the report. What cannot be found out is left out: the report itself says what is wrong with
+// a file.
 VerifyPageFacts page_facts(const std::string& file, bool quick, const TokenTexts& texts) {
   VerifyPageFacts facts;
   facts.date = utc_now();
   const std::string processor = processor_name();
-  facts.machine = fmt::format("{}{}", processor.empty() ? "" : processor + ", ", count_of(std::thread::hardware_concurrency(), "processor"));
+  facts.machine = fmt::format("{}{}", processor.empty() ? "" : processor + ", ",
+                              count_of(std::thread::hardware_concurrency(), "processor"));
   facts.program = "assay " + version_text();
   facts.quick = quick;
   facts.token_text = texts;
@@ -194,7 +195,8 @@ int verify_command(const Arguments& arguments) {
   }
   const bool html_on_stdout = f.html == "-";
   if (html_on_stdout && f.as_json) throw UsageError("--json and --html - both write to standard output");
-  if (f.runtime.n_ctx != 0) notice(fmt::format("-c {} has no effect: verify makes contexts as long as its probes", f.runtime.n_ctx));
+  if (f.runtime.n_ctx != 0)
+    notice(fmt::format("-c {} has no effect: verify makes contexts as long as its probes", f.runtime.n_ctx));
   options.against = f.against;
   options.override_kv = f.overrides.texts;
   options.on_override = OverrideFlag::say;

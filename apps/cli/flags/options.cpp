@@ -48,8 +48,7 @@ LogitBias parse_logit_bias(const std::string& text) {
       return result;
     }
   }
-  throw UsageError(
-      fmt::format("--logit-bias {}: needs ID+BIAS or ID-BIAS, e.g. 15043+1 or 15043-inf", text));
+  throw UsageError(fmt::format("--logit-bias {}: needs ID+BIAS or ID-BIAS, e.g. 15043+1 or 15043-inf", text));
 }
 
 }  // namespace
@@ -111,22 +110,32 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeList
   }
   flags.value("-ctk,--cache-type-k", cache_k, "TYPE", "K cache: f16, q8_0 or f32").one_of({"f16", "q8_0", "f32"});
   flags.value("-ctv,--cache-type-v", cache_v, "TYPE", "V cache: f16, q8_0 or f32").one_of({"f16", "q8_0", "f32"});
-  flags.value("--numerics", numerics, "MODE", "exact, f32, fast (GPU; other bits than the CPU's), or oracle (float64, slow)")
+  flags
+      .value("--numerics", numerics, "MODE",
+             "exact, f32, fast (GPU; other bits than the CPU's), or oracle (float64, slow)")
       .one_of({"exact", "f32", "fast", "oracle"})
       .shows("exact");
-  flags.value("--activations", activations, "BITS", "Of modes exact and fast: 15 or 8; of fast also 16, quantised weights in half precision").one_of({"15", "8", "16"});
-  flags.value("--backend", backend, "NAME", "auto (cpu or cuda), cpu, cuda, vulkan, or hybrid-f32 (cpu with --numerics f32)")
+  flags
+      .value("--activations", activations, "BITS",
+             "Of modes exact and fast: 15 or 8; of fast also 16, quantised weights in half precision")
+      .one_of({"15", "8", "16"});
+  flags
+      .value("--backend", backend, "NAME",
+             "auto (cpu or cuda), cpu, cuda, vulkan, or hybrid-f32 (cpu with --numerics f32)")
       .one_of({"auto", "cpu", "cuda", "vulkan", "hybrid-f32"});
   flags.value("-dev,--device", devices, "LIST",
               "GPUs that share the model, e.g. 0,1 (assay devices lists them); default: the first");
-  flags.value("-sm,--split-mode", split_mode, "MODE",
-              "none (one GPU); layer (each of all GPUs, or of those of --device, has some layers: larger models); tensor (each "
-              "has a part of every layer: faster). Never changes a result")
+  flags
+      .value("-sm,--split-mode", split_mode, "MODE",
+             "none (one GPU); layer (each of all GPUs, or of those of --device, has some layers: larger models); "
+             "tensor (each "
+             "has a part of every layer: faster). Never changes a result")
       .one_of({"none", "layer", "tensor"});
   flags.value("-ts,--tensor-split", tensor_split, "LIST",
               "How much of the layers each GPU of the list has, e.g. 3,1; with --split-mode tensor all have the same");
   if (has_kernels_flag) {
-    flags.value("--kernels", kernels, "SET", "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result").one_of(kernel_set_names());
+    flags.value("--kernels", kernels, "SET", "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result")
+        .one_of(kernel_set_names());
   }
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
   flags.on("-v,--verbose", verbose, "Says on standard error what runs, and which ASSAY_ variables no flag has");
@@ -156,7 +165,8 @@ std::vector<Number> numbers_of(std::string_view flag, std::string_view list, std
   std::vector<Number> numbers;
   for (std::string_view part : parts_of(list)) {
     const auto is_same = [](char a, char b) { return (a | 32) == (b | 32); };  // of letters: in either case
-    if (part.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), part.begin(), is_same)) part.remove_prefix(prefix.size());
+    if (part.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), part.begin(), is_same))
+      part.remove_prefix(prefix.size());
     Number number{};
     const auto [end, problem] = std::from_chars(part.data(), part.data() + part.size(), number);
     if (problem != std::errc() || end != part.data() + part.size() || number < 0) {
@@ -183,7 +193,8 @@ void RuntimeFlags::choose_devices(ContextOptions& o) const {
     o.devices = numbers_of<int>("--device", *devices, o.backend == Backend::vulkan ? "VULKAN" : "CUDA");
   } else if (split_mode == "layer" || split_mode == "tensor" || tensor_split) {
     for (const Device& d : list.devices) {
-      if (d.backend == (o.backend == Backend::vulkan ? "vulkan" : "cuda") && d.refused.empty()) o.devices.push_back(d.number);
+      if (d.backend == (o.backend == Backend::vulkan ? "vulkan" : "cuda") && d.refused.empty())
+        o.devices.push_back(d.number);
     }
   }
   if (tensor_split) o.device_shares = numbers_of<float>("--tensor-split", *tensor_split, {});
@@ -211,21 +222,19 @@ ContextOptions RuntimeFlags::options() const {
   if (backend == "cuda" || (backend == "auto" && gpu_wanted)) {
     const std::string none = list_devices().no_cuda;
     if (backend == "cuda" && needs_cuda && !none.empty()) {
-      throw Error(Errc::device,
-                  fmt::format("--backend cuda: {}; use --backend cpu, which gives the same bits",
-                              none));
+      throw Error(Errc::device, fmt::format("--backend cuda: {}; use --backend cpu, which gives the same bits", none));
     }
     if (!none.empty() && needs_cuda) say(fmt::format("-ngl has no effect, all layers run on the CPU: {}", none));
   } else if (backend == "vulkan") {
     if (const std::string none = list_devices().no_vulkan; !none.empty()) {
-      throw Error(Errc::device, fmt::format("--backend vulkan: {}; use --backend cpu, which gives the same bits", none));
+      throw Error(Errc::device,
+                  fmt::format("--backend vulkan: {}; use --backend cpu, which gives the same bits", none));
     }
   } else if (gpu_wanted) {
     say(fmt::format("-ngl has no effect: --backend {} runs all layers on the CPU", backend));
   }
   if (backend == "hybrid-f32" && numerics && *numerics != "f32") {
-    throw UsageError(fmt::format(
-        "--backend hybrid-f32 means --numerics f32, but --numerics {} was given", *numerics));
+    throw UsageError(fmt::format("--backend hybrid-f32 means --numerics f32, but --numerics {} was given", *numerics));
   }
   const int64_t n_processors = std::thread::hardware_concurrency();
   if (n_processors > 0 && n_threads > n_processors) {
@@ -249,9 +258,11 @@ ContextOptions RuntimeFlags::options() const {
 
 namespace {
 
-// The largest n_ctx / 2^i that there is memory for; 0: none. Of the CPU, where trying costs nothing: pages are taken when they are written.
+// The largest n_ctx / 2^i that there is memory for; 0: none. Of the CPU, where trying costs nothing: pages are taken
+// when they are written.
 int64_t find_fitting(const std::shared_ptr<const Model>& model, ContextOptions options) {
-  const bool is_cpu = options.backend == Backend::cpu || (options.backend != Backend::vulkan && !list_devices().no_cuda.empty());
+  const bool is_cpu =
+      options.backend == Backend::cpu || (options.backend != Backend::vulkan && !list_devices().no_cuda.empty());
   constexpr int64_t kSmallest = 64;
   while (is_cpu && options.n_ctx / 2 >= kSmallest) {
     options.n_ctx /= 2;
@@ -275,11 +286,12 @@ void describe(const Context& context) {
   const Model& model = context.model();
   const ContextOptions& o = context.options();
   const MemoryFigures memory = context.memory();
-  notice(fmt::format("{}: {}, {}, {} weights, {}", model.path(), model.name(), model.architecture(), model.weights_type(),
-                     count_of(model.n_layers(), "layer")));
+  notice(fmt::format("{}: {}, {}, {} weights, {}", model.path(), model.name(), model.architecture(),
+                     model.weights_type(), count_of(model.n_layers(), "layer")));
   notice(fmt::format("runs on {}, numerics {}, {}, {} of {} trained; weights {} MiB, cache {} MiB, activations {} MiB",
-                     context.kernels(), name(o.numerics), count_of(o.n_threads, "thread"), count_of(context.n_ctx(), "position"),
-                     model.n_ctx_train(), memory.weights_bytes / kMiB, memory.cache_bytes / kMiB, memory.arena_bytes / kMiB));
+                     context.kernels(), name(o.numerics), count_of(o.n_threads, "thread"),
+                     count_of(context.n_ctx(), "position"), model.n_ctx_train(), memory.weights_bytes / kMiB,
+                     memory.cache_bytes / kMiB, memory.arena_bytes / kMiB));
 }
 
 // What make(options) makes, with progress on the way and a way out where memory is short.
@@ -303,8 +315,8 @@ Context make_context(std::shared_ptr<const Model> model, ContextOptions options,
   return context;
 }
 
-std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options, DraftOptions drafts, bool keeps,
-                                                 bool verbose) {
+std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options,
+                                                 DraftOptions drafts, bool keeps, bool verbose) {
   SchedulerOptions scheduling;
   scheduling.caches_prompts = keeps;
   scheduling.swap_bytes_max = 0;  // nobody has to give way
@@ -337,48 +349,36 @@ void add_conversation_habits(Flags& flags) {
 
 void SamplingFlags::add(Flags& flags) {
   flags.group("Answer");
-  flags
-      .value("-n,--predict,--n-predict,--max-tokens", n_predict, "N", "Tokens at most; -1: until the context is full")
+  flags.value("-n,--predict,--n-predict,--max-tokens", n_predict, "N", "Tokens at most; -1: until the context is full")
       .at_least(-2);
-  flags.values("--stop,-r,--reverse-prompt", stop, "TEXT",
-               "Ends the answer before TEXT; may be given several times");
+  flags.values("--stop,-r,--reverse-prompt", stop, "TEXT", "Ends the answer before TEXT; may be given several times");
   flags.on("--ignore-eos", ignore_eos, "Forbids the tokens that end an answer");
   flags.on("-sp,--special", special, "Shows control tokens");
   flags.group("Sampling, in the order of its steps");
   flags.value("-s,--seed", seed, "N", "Same seed, same answer: 0 to 2^64 - 1; -1: a new one each time");
   flags.values("-l,--logit-bias", logit_bias, "ID+BIAS",
                "Adds to a token's logit, e.g. 15043+1, 15043-inf; may be repeated");
-  flags.value("--repeat-last-n", penalty_last_n, "N",
-              "Tokens the penalties look back at (64; 0: none, -1: all)");
+  flags.value("--repeat-last-n", penalty_last_n, "N", "Tokens the penalties look back at (64; 0: none, -1: all)");
   flags.value("--repeat-penalty", repeat_penalty, "X", "1: off");
   flags.value("--frequency-penalty", frequency_penalty, "X", "0: off");
   flags.value("--presence-penalty", presence_penalty, "X", "0: off");
-  flags.value("--dry-multiplier", dry_multiplier, "X",
-              "Penalty for going on with a repetition; 0: off");
+  flags.value("--dry-multiplier", dry_multiplier, "X", "Penalty for going on with a repetition; 0: off");
   flags.value("--dry-base", dry_base, "X", "Its growth per repeated token (1.75)");
-  flags.value("--dry-allowed-length", dry_allowed_length, "N",
-              "Repetitions this long are free (2)");
-  flags.value("--dry-penalty-last-n", dry_penalty_last_n, "N",
-              "Tokens it looks back at (64; 0: none, -1: all)");
+  flags.value("--dry-allowed-length", dry_allowed_length, "N", "Repetitions this long are free (2)");
+  flags.value("--dry-penalty-last-n", dry_penalty_last_n, "N", "Tokens it looks back at (64; 0: none, -1: all)");
   flags.values("--dry-sequence-breaker", dry_breakers, "TEXT",
                "What ends a repetition, in place of \\n : \" *; none: nothing");
-  flags.value("--top-n-sigma,--top-nsigma", top_n_sigma, "X",
-              "Logits this many deviations below the best go; -1: off");
+  flags.value("--top-n-sigma,--top-nsigma", top_n_sigma, "X", "Logits this many deviations below the best go; -1: off");
   flags.value("--top-k", top_k, "N", "Keeps the N best (40); 0: off");
   flags.value("--typical,--typical-p", typical_p, "P", "Locally typical sampling; 1: off");
   flags.value("--top-p", top_p, "P", "Keeps the best that together reach P (0.95); 1: off");
-  flags.value("--min-p", min_p, "P",
-              "Drops what is less likely than P times the best (0.05); 0: off");
-  flags.value("--xtc-probability", xtc_probability, "P",
-              "How often the best choices are dropped; 0: off");
-  flags.value("--xtc-threshold", xtc_threshold, "P",
-              "All but the last of those at least this likely (0.1)");
+  flags.value("--min-p", min_p, "P", "Drops what is less likely than P times the best (0.05); 0: off");
+  flags.value("--xtc-probability", xtc_probability, "P", "How often the best choices are dropped; 0: off");
+  flags.value("--xtc-threshold", xtc_threshold, "P", "All but the last of those at least this likely (0.1)");
   flags.value("--temp,--temperature", temperature, "T", "0.8; 0: always the most likely token");
-  flags.value("--dynatemp-range", dynamic_range, "X",
-              "The temperature moves by this with the entropy; 0: off");
+  flags.value("--dynatemp-range", dynamic_range, "X", "The temperature moves by this with the entropy; 0: off");
   flags.value("--dynatemp-exp", dynamic_exponent, "X", "Its exponent (1)");
-  flags.on("--no-model-sampling", ignore_file,
-           "Takes the defaults above, not those in the model's file");
+  flags.on("--no-model-sampling", ignore_file, "Takes the defaults above, not those in the model's file");
 }
 
 GenerateOptions SamplingFlags::options(const Model& model) const {
@@ -430,14 +430,13 @@ void TemplateFlags::add(Flags& flags) {
 std::string TemplateFlags::template_text() const {
   if (chat_template_file) return read_file(*chat_template_file);
   if (!chat_template) return {};
-  const bool is_jinja = chat_template->find("{%") != std::string::npos ||
-                        chat_template->find("{{") != std::string::npos;
+  const bool is_jinja =
+      chat_template->find("{%") != std::string::npos || chat_template->find("{{") != std::string::npos;
   if (is_jinja) return *chat_template;
   std::error_code unknown;
   if (!std::filesystem::exists(*chat_template, unknown)) {
-    throw UsageError(fmt::format(
-        "--chat-template {}: neither Jinja text nor a file; templates have no names here",
-        *chat_template));
+    throw UsageError(
+        fmt::format("--chat-template {}: neither Jinja text nor a file; templates have no names here", *chat_template));
   }
   return read_file(*chat_template);
 }
@@ -450,7 +449,9 @@ std::optional<std::string> TemplateFlags::system_message() const {
 
 std::string TemplateFlags::system_text() const { return system_message().value_or(""); }
 
-boost::json::object numerics_json(const Context& context) { return numerics_json(context.options(), context.kernels()); }
+boost::json::object numerics_json(const Context& context) {
+  return numerics_json(context.options(), context.kernels());
+}
 
 boost::json::object numerics_json(const ContextOptions& o, std::string_view kernels) {
   boost::json::object result = {{"version", 1}, {"mode", name(o.numerics)}};
@@ -465,9 +466,7 @@ boost::json::object numerics_json(const ContextOptions& o, std::string_view kern
 }
 
 boost::json::object timing_json(const PhaseTiming& timing) {
-  return {{"tokens", timing.tokens},
-          {"ms", timing.ms},
-          {"tokens_per_second", timing.tokens_per_second()}};
+  return {{"tokens", timing.tokens}, {"ms", timing.ms}, {"tokens_per_second", timing.tokens_per_second()}};
 }
 
 std::string without_last_line_break(std::string text) {

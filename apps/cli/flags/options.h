@@ -50,8 +50,7 @@ struct RuntimeFlags {
   void add(Flags& flags,
            const std::string& about_n_ctx = "Positions of the context; 0: the smaller of the model's own and 4096",
            RuntimeLists* lists = nullptr);
-  ContextOptions options()
-      const;  // Error(device) for a backend that is not built; notices for what has no effect
+  ContextOptions options() const;  // Error(device) for a backend that is not built; notices for what has no effect
 
  private:
   void add_lists(Flags& flags, RuntimeLists& lists);
@@ -60,11 +59,12 @@ struct RuntimeFlags {
   mutable std::vector<std::string> said_;
 };
 
-// A context, with a line of progress on a terminal while weights take long to reach a GPU. verbose: says what it runs on and takes.
+// A context, with a line of progress on a terminal while weights take long to reach a GPU. verbose: says what it runs
+// on and takes.
 Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose = false);
 // The same for what answers one request at a time; keeps: what it holds of a prompt is of use to a later one.
-std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options, DraftOptions drafts, bool keeps,
-                                                 bool verbose);
+std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options,
+                                                 DraftOptions drafts, bool keeps, bool verbose);
 // One line where the context is longer than the model was trained for.
 void warn_beyond_training(const Context& context);
 
@@ -76,16 +76,14 @@ void add_conversation_habits(Flags& flags);
 struct SamplingFlags {
   std::optional<uint64_t> seed;  // none: a new one each time
   int64_t n_predict = -1;
-  std::optional<double> temperature, dynamic_range, dynamic_exponent, top_p, min_p, typical_p,
-      top_n_sigma, xtc_probability, xtc_threshold, repeat_penalty, frequency_penalty,
-      presence_penalty, dry_multiplier, dry_base;
+  std::optional<double> temperature, dynamic_range, dynamic_exponent, top_p, min_p, typical_p, top_n_sigma,
+      xtc_probability, xtc_threshold, repeat_penalty, frequency_penalty, presence_penalty, dry_multiplier, dry_base;
   std::optional<int64_t> top_k, penalty_last_n, dry_allowed_length, dry_penalty_last_n;
   std::vector<std::string> dry_breakers, logit_bias, stop;
   bool ignore_eos = false, special = false, ignore_file = false;
 
   void add(Flags& flags);
-  GenerateOptions options(
-      const Model& model) const;  // the model's own defaults, and over them what the flags say
+  GenerateOptions options(const Model& model) const;  // the model's own defaults, and over them what the flags say
 };
 
 // The chat template and the system message.
@@ -93,7 +91,7 @@ struct TemplateFlags {
   std::optional<std::string> chat_template, chat_template_file, system, system_file;
 
   void add(Flags& flags);
-  std::string template_text() const;  // empty: the model's own
+  std::string template_text() const;                  // empty: the model's own
   std::optional<std::string> system_message() const;  // which may be empty: that is not the template's own
   std::string system_text() const;                    // empty: none
 };

@@ -11,9 +11,11 @@ namespace assay::cli {
 
 void ReasoningFlags::add(Flags& flags) {
   flags.value("--reasoning-format", format, "FORMAT",
-              "auto or deepseek: what the model thinks between its marks (<think> and others) is apart from its answer; none: one text");
+              "auto or deepseek: what the model thinks between its marks (<think> and others) is apart from its "
+              "answer; none: one text");
   flags.value("--reasoning-budget", n_max, "N",
-              "Tokens of it at most, then its closing mark; 0: none, and enable_thinking is false for the template; -1: no limit");
+              "Tokens of it at most, then its closing mark; 0: none, and enable_thinking is false for the template; "
+              "-1: no limit");
   flags.value("--chat-template-kwargs", variables_json, "JSON",
               "Further variables of the chat template, e.g. {\"enable_thinking\": false}");
 }
@@ -24,7 +26,8 @@ std::string ReasoningFlags::variables() const {
     boost::json::error_code failure;
     const boost::json::value v = boost::json::parse(*variables_json, failure);
     if (failure || !v.is_object()) {
-      throw UsageError(fmt::format("--chat-template-kwargs {}: needs a JSON object, e.g. {{\"enable_thinking\": false}}", *variables_json));
+      throw UsageError(fmt::format(
+          "--chat-template-kwargs {}: needs a JSON object, e.g. {{\"enable_thinking\": false}}", *variables_json));
     }
     variables = v.get_object();
   }
@@ -45,7 +48,8 @@ ReasoningOptions ReasoningFlags::options(const Model& model, std::string_view te
   ReasoningOptions options;
   options.marks = find_reasoning_marks(model, template_text.empty() ? model.chat_template_source() : template_text);
   options.n_max = n_max;
-  if (n_max > 0 && !options.marks) notice("--reasoning-budget has no effect: neither the template nor the vocabulary has marks of reasoning");
+  if (n_max > 0 && !options.marks)
+    notice("--reasoning-budget has no effect: neither the template nor the vocabulary has marks of reasoning");
   return options;
 }
 

@@ -11,7 +11,8 @@
 namespace assay::cli {
 
 FileWatch::FileWatch(std::string what, std::string unit, int64_t unit_size)
-    : what_(std::move(what)), unit_(std::move(unit)), unit_size_(unit_size), line_(what_, unit_), start_(std::chrono::steady_clock::now()), told_(start_) {
+    : what_(std::move(what)), unit_(std::move(unit)), unit_size_(unit_size), line_(what_, unit_),
+      start_(std::chrono::steady_clock::now()), told_(start_) {
   catch_interrupts();
 }
 
@@ -36,7 +37,8 @@ void FileWatch::update(int64_t done, int64_t total, std::string_view thing) {
   told_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double left = seconds * static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1));
-  to_stderr(fmt::format("{}: {} of {} {} ({} %, {:.0f} s left), {}\n", what_, done / unit_size_, total / unit_size_, unit_, done * 100 / std::max<int64_t>(total, 1), left, thing));
+  to_stderr(fmt::format("{}: {} of {} {} ({} %, {:.0f} s left), {}\n", what_, done / unit_size_, total / unit_size_,
+                        unit_, done * 100 / std::max<int64_t>(total, 1), left, thing));
 }
 
 int end_of_interrupted() {

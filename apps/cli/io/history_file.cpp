@@ -17,7 +17,9 @@
 namespace assay::cli {
 namespace {
 
-[[noreturn]] void fail(const std::string& path) { throw Error(Errc::io, fmt::format("{}: {}", path, std::strerror(errno))); }
+[[noreturn]] void fail(const std::string& path) {
+  throw Error(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
+}
 
 std::string escaped(std::string_view line) {
   std::string out;
@@ -41,7 +43,8 @@ std::string unescaped(std::string_view line) {
 
 class Descriptor {
  public:
-  Descriptor(const std::string& path, int flags) : path_(path), fd_(::open(path.c_str(), flags | O_CREAT | O_CLOEXEC, 0600)) {
+  Descriptor(const std::string& path, int flags)
+      : path_(path), fd_(::open(path.c_str(), flags | O_CREAT | O_CLOEXEC, 0600)) {
     if (fd_ < 0) fail(path);
   }
   ~Descriptor() { ::close(fd_); }

@@ -14,7 +14,8 @@ class HistoryFile {
  public:
   static constexpr size_t kLinesMax = 1000;  // the oldest leave the file first
 
-  // Makes the file and its folders where they are missing, and takes rights from others where they have any. Error(io) that names it.
+  // Makes the file and its folders where they are missing, and takes rights from others where they have any. Error(io)
+  // that names it.
   explicit HistoryFile(std::string path);
 
   std::vector<std::string> lines() const;  // oldest first; of several lines where an entry has some

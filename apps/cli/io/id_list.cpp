@@ -18,13 +18,11 @@ namespace json = boost::json;
 std::vector<TokenId> from_json(std::string_view text) {
   json::error_code failure;
   const json::value all = json::parse(json::string_view(text.data(), text.size()), failure);
-  if (failure)
-    throw Error(Errc::bad_request, fmt::format("the ids are no JSON: {}", failure.message()));
+  if (failure) throw Error(Errc::bad_request, fmt::format("the ids are no JSON: {}", failure.message()));
   const json::object* object = all.if_object();
   const json::value* list = object ? object->if_contains("ids") : &all;
   if (!list || !list->is_array())
-    throw Error(Errc::bad_request,
-                "the ids are no JSON array, nor an object with one under \"ids\"");
+    throw Error(Errc::bad_request, "the ids are no JSON array, nor an object with one under \"ids\"");
   std::vector<TokenId> ids;
   for (const json::value& v : list->get_array()) {
     json::error_code no_id;
@@ -48,8 +46,7 @@ std::vector<TokenId> parse_ids(std::string_view text) {
     TokenId id = 0;
     const auto parsed = std::from_chars(word.data(), word.data() + word.size(), id);
     if (parsed.ec != std::errc() || parsed.ptr != word.data() + word.size()) {
-      throw Error(Errc::bad_request,
-                  fmt::format("'{}' is no token id: needs numbers such as 1,2,3", word));
+      throw Error(Errc::bad_request, fmt::format("'{}' is no token id: needs numbers such as 1,2,3", word));
     }
     ids.push_back(id);
     at = end;

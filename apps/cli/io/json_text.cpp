@@ -42,8 +42,7 @@ class Writer {
     close(first, depth, true, '}');
   }
   void write_array(const json::array& array, int depth) {
-    const bool lines =
-        std::any_of(array.begin(), array.end(), [](const json::value& v) { return v.is_object(); });
+    const bool lines = std::any_of(array.begin(), array.end(), [](const json::value& v) { return v.is_object(); });
     out_ += '[';
     bool first = true;
     for (const json::value& value : array) {
@@ -58,8 +57,7 @@ class Writer {
     if (indented_ && lines) out_ += '\n' + std::string(static_cast<size_t>(2 * depth), ' ');
   }
   void close(bool empty, int depth, bool lines, char bracket) {
-    if (indented_ && lines && !empty)
-      out_ += '\n' + std::string(static_cast<size_t>(2 * depth), ' ');
+    if (indented_ && lines && !empty) out_ += '\n' + std::string(static_cast<size_t>(2 * depth), ' ');
     out_ += bracket;
   }
 

@@ -1,5 +1,5 @@
-// Reads lines from a terminal, with editing, history, completion and pasted text as one line where libedit was found at build time
-// (line_editor_libedit.cpp), else plainly (line_editor_plain.cpp).
+// Reads lines from a terminal, with editing, history, completion and pasted text as one line where libedit was found at
+// build time (line_editor_libedit.cpp), else plainly (line_editor_plain.cpp).
 #pragma once
 
 #include <functional>

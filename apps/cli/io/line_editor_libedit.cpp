@@ -1,4 +1,5 @@
-// Lines from a terminal by libedit: editing, history, completion, UTF-8; pasted text as one line, where the terminal brackets it.
+// Lines from a terminal by libedit: editing, history, completion, UTF-8; pasted text as one line, where the terminal
+// brackets it.
 #include <histedit.h>
 #include <poll.h>
 #include <signal.h>
@@ -159,7 +160,8 @@ LineEditor::End LineEditor::read(const std::string& prompt, std::string& line) {
   state_->prompt = prompt;
   state_->dropped = false;
   state_->ask_for_brackets(true);
-  el_set(state_->editor, EL_PREP_TERM, 1);  // before the prompt: what is typed between it and el_gets()'s own call would be echoed twice
+  el_set(state_->editor, EL_PREP_TERM,
+         1);  // before the prompt: what is typed between it and el_gets()'s own call would be echoed twice
   int n = 0;
   const char* text = el_gets(state_->editor, &n);
   state_->ask_for_brackets(false);

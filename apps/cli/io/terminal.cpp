@@ -61,8 +61,7 @@ std::string duration(double seconds) {
 }
 
 int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -130,7 +129,8 @@ void OutputFile::write(std::string_view text) {
   written_ = true;
   if (is_stdout()) return Output().write(text);
   // A pipe or a device has no length to cut.
-  if (::ftruncate(fd_, 0) != 0 && errno != EINVAL) throw Error(Errc::io, fmt::format("{}: {}", path_, std::strerror(errno)));
+  if (::ftruncate(fd_, 0) != 0 && errno != EINVAL)
+    throw Error(Errc::io, fmt::format("{}: {}", path_, std::strerror(errno)));
   const int fd = std::exchange(fd_, -1);
   const bool is_whole = write_all(fd, text);
   const int problem = errno;
@@ -170,16 +170,12 @@ int exit_code_of_signal(int signal) noexcept { return 128 + signal; }
 
 int exit_code_of(Errc code) noexcept {
   switch (code) {
-    case Errc::bad_request:
-      return 2;
+    case Errc::bad_request: return 2;
     case Errc::bad_file:
-    case Errc::unsupported:
-      return 3;
-    case Errc::out_of_memory:
-      return 4;
+    case Errc::unsupported: return 3;
+    case Errc::out_of_memory: return 4;
     case Errc::io:
-    case Errc::device:
-      return 1;
+    case Errc::device: return 1;
   }
   return 1;
 }
@@ -207,9 +203,8 @@ void Progress::update(int64_t done, int64_t total, const std::string& remark) {
   if (shown_) to_stderr("\r\x1b[K");
   shown_ = done < total;
   if (!shown_) return;
-  const double rest_ms =
-      static_cast<double>(elapsed_ms) *
-      (static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1)));
+  const double rest_ms = static_cast<double>(elapsed_ms) *
+                         (static_cast<double>(total - done) / static_cast<double>(std::max<int64_t>(done, 1)));
   to_stderr(fmt::format("{}: {} of {} {} ({} %, {} left){}{}", what_, done, total, unit_, done * 100 / total,
                         duration(rest_ms / 1000), remark.empty() ? "" : ", ", remark));
 }

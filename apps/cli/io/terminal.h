@@ -19,7 +19,8 @@ bool stderr_has_escapes();  // a terminal that rewrites a line where it is asked
 // what follows is dropped and gone() says so. Any other failure throws Error(io).
 class Output {
  public:
-  // On a terminal control characters are shown, not obeyed, but for line breaks and tabs (assay/utf8.h): files and models write texts.
+  // On a terminal control characters are shown, not obeyed, but for line breaks and tabs (assay/utf8.h): files and
+  // models write texts.
   void write(std::string_view text);
   void write_styled(std::string_view text);  // as it is: for text that has our own escapes, and no one else's
   bool gone() const noexcept { return gone_; }
@@ -28,7 +29,8 @@ class Output {
   bool gone_ = false;
 };
 
-// Text on standard error, as it is. A standard error that is full or closed changes nothing: there is nowhere left to say so.
+// Text on standard error, as it is. A standard error that is full or closed changes nothing: there is nowhere left to
+// say so.
 void to_stderr(std::string_view text) noexcept;
 // One line on standard error: "assay: text", made printable.
 void notice(std::string_view text);
@@ -37,8 +39,8 @@ std::string read_stdin();
 std::string read_file(const std::string& path);   // Error(io) that names it
 std::string read_input(const std::string& path);  // the same; "-" is standard input
 
-// A file to write, opened before the work that fills it, so that a wrong path costs nothing; "-" is standard output. What was in it stays
-// until write(); where nothing was and nothing is written, nothing is left.
+// A file to write, opened before the work that fills it, so that a wrong path costs nothing; "-" is standard output.
+// What was in it stays until write(); where nothing was and nothing is written, nothing is left.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);  // Error(io) that names it
@@ -66,8 +68,8 @@ int exit_code_of_signal(int signal) noexcept;  // 130, 143
 int exit_code_of(Errc code) noexcept;          // 1 to 4, as `assay --help` says
 inline constexpr int kExitMismatch = 5;        // verify or a lint found something wrong
 
-// For the whole process, once: a broken pipe is an error of write(), a model's file that is cut while mapped ends the process with one line,
-// and no file that is opened takes the place of a standard stream that is closed.
+// For the whole process, once: a broken pipe is an error of write(), a model's file that is cut while mapped ends the
+// process with one line, and no file that is opened takes the place of a standard stream that is closed.
 void set_up_signals();
 
 // A line on standard error that is rewritten while something takes longer than a second, with how

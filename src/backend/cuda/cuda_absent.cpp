@@ -11,7 +11,8 @@ constexpr const char* kWhy = "this build has no CUDA backend (it was configured 
 
 Devices find_devices() { return {{}, kWhy}; }
 
-std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan&, const ops::ExecutorOptions&, int, const ShardPlace&) {
+std::unique_ptr<ops::Executor> make_cuda_executor(const ops::Plan&, const ops::ExecutorOptions&, int,
+                                                  const ShardPlace&) {
   throw Error(Errc::device, kWhy);
 }
 

@@ -11,8 +11,9 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, int64_t n_ctx, int n_s
     layers_.push_back({shape, sequence_elements_});
     sequence_elements_ += (layers_.back().k_width() + layers_.back().v_width()) * n_ctx;
   }
-  memory_ = base::AlignedBuffer(static_cast<uint64_t>(sequence_elements_) * static_cast<uint64_t>(n_sequences) * sizeof(double),
-                                "the oracle's KV cache");
+  memory_ = base::AlignedBuffer(
+      static_cast<uint64_t>(sequence_elements_) * static_cast<uint64_t>(n_sequences) * sizeof(double),
+      "the oracle's KV cache");
 }
 
 const double* KvCache::k_begin(int sequence, int32_t layer) const {
@@ -30,7 +31,8 @@ HeadCache KvCache::head(int sequence, int32_t layer, int64_t head) const {
     const double* keys = k_begin(sequence, layer) + head * l.shape.head_dim;
     return {keys, l.k_width(), keys, l.k_width()};
   }
-  return {k_begin(sequence, layer) + head * l.shape.head_dim, l.k_width(), v_begin(sequence, layer) + head * l.shape.v_dim(), l.v_width()};
+  return {k_begin(sequence, layer) + head * l.shape.head_dim, l.k_width(),
+          v_begin(sequence, layer) + head * l.shape.v_dim(), l.v_width()};
 }
 
 void KvCache::store(int sequence, int32_t layer, int64_t position, const double* k, const double* v) {
@@ -54,7 +56,8 @@ void KvCache::visit(int sequence, const std::function<void(std::span<const std::
   for (int32_t layer = 0; layer < static_cast<int32_t>(layers_.size()); ++layer) {
     const Layer& l = layers_[static_cast<size_t>(layer)];
     sink(std::as_bytes(std::span(k_begin(sequence, layer), static_cast<size_t>(n * l.k_width()))));
-    if (!l.shape.values_in_keys) sink(std::as_bytes(std::span(v_begin(sequence, layer), static_cast<size_t>(n * l.v_width()))));
+    if (!l.shape.values_in_keys)
+      sink(std::as_bytes(std::span(v_begin(sequence, layer), static_cast<size_t>(n * l.v_width()))));
   }
 }
 

@@ -1,5 +1,5 @@
-// See matrix.h. The inner tile has the same source on every instruction set; only the register width differs, never the order of a sum, and
-// without fma the bits are the same too.
+// See matrix.h. The inner tile has the same source on every instruction set; only the register width differs, never the
+// order of a sum, and without fma the bits are the same too.
 #include "backend/oracle/matrix.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ constexpr int64_t kRowsPerTask = 32;
 // x [k, 16], w four rows of k, out [4, 16]
 using Tile = void (*)(const double* x, const double* w, int64_t k, double* out);
 
-// Vec: as wide as the machine's registers (compilers make slow code of wider ones). Runs over the tile in strips of two, so that the sums of
-// four rows stay in registers.
+// Vec: as wide as the machine's registers (compilers make slow code of wider ones). Runs over the tile in strips of
+// two, so that the sums of four rows stay in registers.
 template <class Vec>
 __attribute__((always_inline)) inline void tile_body(const double* x, const double* w, int64_t k, double* out) {
   constexpr auto kWidth = static_cast<int64_t>(sizeof(Vec) / sizeof(double));
@@ -43,8 +43,12 @@ void tile_plain(const double* x, const double* w, int64_t k, double* out) { tile
 #if defined(__x86_64__)
 using Vec4 = double __attribute__((vector_size(32)));
 using Vec8 = double __attribute__((vector_size(64)));
-__attribute__((target("avx2"))) void tile_avx2(const double* x, const double* w, int64_t k, double* out) { tile_body<Vec4>(x, w, k, out); }
-__attribute__((target("avx512f"))) void tile_avx512(const double* x, const double* w, int64_t k, double* out) { tile_body<Vec8>(x, w, k, out); }
+__attribute__((target("avx2"))) void tile_avx2(const double* x, const double* w, int64_t k, double* out) {
+  tile_body<Vec4>(x, w, k, out);
+}
+__attribute__((target("avx512f"))) void tile_avx512(const double* x, const double* w, int64_t k, double* out) {
+  tile_body<Vec8>(x, w, k, out);
+}
 
 Tile best_tile() {
   if (__builtin_cpu_supports("avx512f")) return tile_avx512;
@@ -60,7 +64,8 @@ int64_t n_tiles(int64_t n_tokens) { return (n_tokens + kTokensPerTile - 1) / kTo
 }  // namespace
 
 MatrixProduct::MatrixProduct(int64_t n_tokens_max, int64_t k_max, int n_threads)
-    : packed_(static_cast<uint64_t>(n_tiles(n_tokens_max) * kTokensPerTile * k_max) * sizeof(double), "the oracle's activations"),
+    : packed_(static_cast<uint64_t>(n_tiles(n_tokens_max) * kTokensPerTile * k_max) * sizeof(double),
+              "the oracle's activations"),
       decoded_row_(static_cast<size_t>(n_threads), std::vector<float>(static_cast<size_t>(k_max))) {
   for (int i = 0; i < n_threads; ++i) {
     weights_.emplace_back(static_cast<uint64_t>(kRowsPerTask * k_max) * sizeof(double), "the oracle's weights");
@@ -84,16 +89,16 @@ void MatrixProduct::pack(const double* x, int64_t n_tokens, int64_t k, base::Thr
   });
 }
 
-void MatrixProduct::run(const double* x, int64_t n_tokens, const tensor::TensorView& w, std::span<const double> bias, double* y,
-                        base::ThreadPool& pool) {
+void MatrixProduct::run(const double* x, int64_t n_tokens, const tensor::TensorView& w, std::span<const double> bias,
+                        double* y, base::ThreadPool& pool) {
   const quant::Format& format = *quant::find_format(w.dtype);
   const int64_t k = w.shape.cols();
   const RowDecoder decode = [&](int64_t row, float* out) { quant::decode_row(format, w.row(row), k, out); };
   run(x, n_tokens, k, w.shape.rows(), decode, bias, y, pool);
 }
 
-void MatrixProduct::run(const double* x, int64_t n_tokens, int64_t k, int64_t n_rows, const RowDecoder& decode, std::span<const double> bias,
-                        double* y, base::ThreadPool& pool) {
+void MatrixProduct::run(const double* x, int64_t n_tokens, int64_t k, int64_t n_rows, const RowDecoder& decode,
+                        std::span<const double> bias, double* y, base::ThreadPool& pool) {
   const Tile tile = best_tile();
   pack(x, n_tokens, k, pool);
   const double* packed = static_cast<const double*>(static_cast<const void*>(packed_.data()));
@@ -110,7 +115,8 @@ void MatrixProduct::run(const double* x, int64_t n_tokens, int64_t k, int64_t n_
     double sums[kRowsPerTile * kTokensPerTile];
     for (int64_t i_tile = 0; i_tile < n_tiles(n_tokens); ++i_tile) {
       const int64_t n_here = std::min(kTokensPerTile, n_tokens - i_tile * kTokensPerTile);
-      for (int64_t r = begin; r < end; r += kRowsPerTile) {  // beyond the end the tile reads rows of an earlier task, which nobody uses
+      for (int64_t r = begin; r < end;
+           r += kRowsPerTile) {  // beyond the end the tile reads rows of an earlier task, which nobody uses
         tile(packed + i_tile * k * kTokensPerTile, rows + (r - begin) * k, k, sums);
         for (int64_t j = r; j < std::min(r + kRowsPerTile, end); ++j) {
           const double shift = bias.empty() ? 0.0 : bias[static_cast<size_t>(j)];

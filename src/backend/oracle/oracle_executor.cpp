@@ -1,4 +1,5 @@
-// See oracle_executor.h. One function per op record, each the op's formula as its header in ops/ states it, with doubles.
+// See oracle_executor.h. One function per op record, each the op's formula as its header in ops/ states it, with
+// doubles.
 #include "backend/oracle/oracle_executor.h"
 
 #include <algorithm>
@@ -11,17 +12,17 @@
 #include "backend/oracle/oracle_ops.h"
 #include "backend/oracle/slots.h"
 #include "lower/small_weights.h"
-#include "ops/rows/activation.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/kv_store.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
 #include "ops/plan/batch_shape.h"
 #include "ops/plan/cached_run.h"
-#include "ops/linear/expert_linear.h"
 #include "ops/plan/float64.h"
 #include "ops/plan/host_rows.h"
-#include "ops/attention/kv_store.h"
-#include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
 #include "ops/plan/plan_check.h"
+#include "ops/rows/activation.h"
 #include "ops/rows/select_outputs.h"
 #include "ops/state/state_store.h"
 #include "quant/format.h"
@@ -34,7 +35,8 @@ constexpr int64_t kRowsPerRecordTask = 4;
 int64_t widest_input(const ops::Plan& plan) {
   int64_t widest = 1;
   for (const ops::Value& value : plan.values) {
-    if (plan.logits == ops::kNone || &value != &plan.values[static_cast<size_t>(plan.logits)]) widest = std::max(widest, value.width);
+    if (plan.logits == ops::kNone || &value != &plan.values[static_cast<size_t>(plan.logits)])
+      widest = std::max(widest, value.width);
   }
   return widest;
 }
@@ -44,8 +46,7 @@ class OracleExecutor final : public ops::Executor {
   OracleExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool)
       : plan_(plan), options_(options), pool_(pool), slots_(plan, options.n_batch_max, options.n_outputs_max),
         cache_(plan.cache_layers, options.n_ctx, options.n_sequences), states_(plan, options),
-        matrix_(options.n_batch_max, widest_input(plan), pool.n_threads()),
-        small_weights_(plan),
+        matrix_(options.n_batch_max, widest_input(plan), pool.n_threads()), small_weights_(plan),
         shares_(static_cast<size_t>(pool.n_threads()), std::vector<double>(static_cast<size_t>(options.n_ctx))) {
     for (size_t i = 0; i < plan.values.size(); ++i) value_rows_.push_back(slots_.data(static_cast<ops::ValueId>(i)));
   }
@@ -82,8 +83,12 @@ class OracleExecutor final : public ops::Executor {
   int64_t n_rows(ops::ValueId id) const { return value(id).domain == ops::RowDomain::outputs ? n_outputs_ : n_tokens_; }
   double* row(ops::ValueId id, int64_t i) { return slots_.data(id) + i * value(id).width; }
   // The token behind a row of a value, as positions and sequences are asked of it.
-  int64_t token_of(ops::ValueId id, int64_t i) const { return value(id).domain == ops::RowDomain::outputs ? output_tokens_[static_cast<size_t>(i)] : i; }
-  int sequence_of(int64_t token) const { return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)]; }
+  int64_t token_of(ops::ValueId id, int64_t i) const {
+    return value(id).domain == ops::RowDomain::outputs ? output_tokens_[static_cast<size_t>(i)] : i;
+  }
+  int sequence_of(int64_t token) const {
+    return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)];
+  }
 
   const ops::Plan& plan_;
   ops::ExecutorOptions options_;
@@ -92,11 +97,11 @@ class OracleExecutor final : public ops::Executor {
   KvCache cache_;
   ops::StateStore<double> states_;
   MatrixProduct matrix_;
-  std::vector<double*> value_rows_;                      // per value, as host_rows_ has them
-  const lower::SmallWeights small_weights_;              // norms and biases
+  std::vector<double*> value_rows_;          // per value, as host_rows_ has them
+  const lower::SmallWeights small_weights_;  // norms and biases
   ops::HostRows<double> host_rows_;
-  std::vector<std::vector<double>> shares_;              // per thread: one per key
-  std::vector<int64_t> output_tokens_;                   // which tokens of the batch have logits
+  std::vector<std::vector<double>> shares_;  // per thread: one per key
+  std::vector<int64_t> output_tokens_;       // which tokens of the batch have logits
   std::vector<float> logits_f32_;
   ops::Batch batch_;
   int64_t n_tokens_ = 0;
@@ -124,7 +129,8 @@ void OracleExecutor::run(const ops::Batch& batch) {
   for (int64_t t = 0; t < n_tokens_; ++t) cache_.extend(sequence_of(t), batch.positions[static_cast<size_t>(t)] + 1);
   for (const ops::Op& op : plan_.ops) {
     run_op(op);
-    if (batch.request.observer != nullptr) [[unlikely]] observe(op, *batch.request.observer);
+    if (batch.request.observer != nullptr) [[unlikely]]
+      observe(op, *batch.request.observer);
   }
   states_.end();
   const double* all = slots_.data(plan_.output());
@@ -133,12 +139,14 @@ void OracleExecutor::run(const ops::Batch& batch) {
 
 void OracleExecutor::check_batch(ops::BatchShape& shape) const {
   std::vector<int64_t> n_positions;
-  for (int sequence = 0; sequence < options_.n_sequences; ++sequence) n_positions.push_back(cache_.n_positions(sequence));
+  for (int sequence = 0; sequence < options_.n_sequences; ++sequence)
+    n_positions.push_back(cache_.n_positions(sequence));
   ops::check_batch(batch_, options_, n_positions, shape);
 }
 
 std::span<const float> OracleExecutor::logits(int64_t i_output) const {
-  return std::span(logits_f32_).subspan(static_cast<size_t>(i_output * plan_.output_width()), static_cast<size_t>(plan_.output_width()));
+  return std::span(logits_f32_)
+      .subspan(static_cast<size_t>(i_output * plan_.output_width()), static_cast<size_t>(plan_.output_width()));
 }
 
 void OracleExecutor::read_logits(int64_t i_output, std::span<double> out) const {
@@ -168,14 +176,16 @@ void OracleExecutor::run_op(const ops::Op& op) {
 // By the record's own formula.
 void OracleExecutor::run_rows(const ops::Op& op) {
   const int64_t n = n_rows(ops::values_of(op).output);
-  pool_.run((n + kRowsPerRecordTask - 1) / kRowsPerRecordTask,
-            [&](int64_t i, int) { op.record.run(host_rows_, i * kRowsPerRecordTask, std::min(n, (i + 1) * kRowsPerRecordTask)); });
+  pool_.run((n + kRowsPerRecordTask - 1) / kRowsPerRecordTask, [&](int64_t i, int) {
+    op.record.run(host_rows_, i * kRowsPerRecordTask, std::min(n, (i + 1) * kRowsPerRecordTask));
+  });
 }
 
 void OracleExecutor::run_state(const ops::Op& op) {
   const int32_t id = ops::state_of(op);
   pool_.run(plan_.states[static_cast<size_t>(id)].n_units, [&](int64_t unit, int) {
-    states_.run(id, unit, unit + 1, [&](const ops::StateRun<double>& at) { op.record.run(host_rows_, at, unit, unit + 1); });
+    states_.run(id, unit, unit + 1,
+                [&](const ops::StateRun<double>& at) { op.record.run(host_rows_, at, unit, unit + 1); });
   });
 }
 
@@ -186,7 +196,12 @@ void OracleExecutor::run_cached(const ops::Op& op) {
   pool_.run(n_tokens_, [&](int64_t t, int thread) {
     const auto i_thread = static_cast<size_t>(thread);
     const HeadCache head = cache_.head(sequence_of(t), layer, 0);
-    const ops::CachedRun<double> at{cache_.n_positions(sequence_of(t)), head.k, head.k_stride, head.v, head.v_stride, shares_[i_thread].data(),
+    const ops::CachedRun<double> at{cache_.n_positions(sequence_of(t)),
+                                    head.k,
+                                    head.k_stride,
+                                    head.v,
+                                    head.v_stride,
+                                    shares_[i_thread].data(),
                                     orders[i_thread].data()};
     op.record.run(host_rows_, at, t, t + 1);
   });
@@ -201,7 +216,8 @@ void OracleExecutor::run_op(const ops::Linear& op) {
 
 void OracleExecutor::run_op(const ops::KvStore& op) {
   for (int64_t t = 0; t < n_tokens_; ++t) {
-    cache_.store(sequence_of(t), op.layer, batch_.positions[static_cast<size_t>(t)], row(op.k, t), op.v == ops::kNone ? nullptr : row(op.v, t));
+    cache_.store(sequence_of(t), op.layer, batch_.positions[static_cast<size_t>(t)], row(op.k, t),
+                 op.v == ops::kNone ? nullptr : row(op.v, t));
   }
 }
 
@@ -214,9 +230,9 @@ void OracleExecutor::run_op(const ops::Attention& op) {
     ScoreRule rule{op.scale, op.softcap};
     if (op.sinks != ops::kNone) rule.sink = small_weights_.all()[static_cast<size_t>(op.sinks)][head];
     attend({row(op.q, row_q) + head * op.head_dim, static_cast<size_t>(op.head_dim)},
-           cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)), ops::first_visible(position, op),
-           ops::last_visible(position, cache_.n_positions(sequence_of(token)), op), rule,
-           shares_[static_cast<size_t>(thread)], {row(op.y, row_q) + head * v_dim, static_cast<size_t>(v_dim)});
+           cache_.head(sequence_of(token), op.layer, head / (op.n_heads / op.n_kv_heads)),
+           ops::first_visible(position, op), ops::last_visible(position, cache_.n_positions(sequence_of(token)), op),
+           rule, shares_[static_cast<size_t>(thread)], {row(op.y, row_q) + head * v_dim, static_cast<size_t>(v_dim)});
   });
 }
 
@@ -243,10 +259,13 @@ void OracleExecutor::run_op(const ops::ExpertLinear& op) {
       bias.assign(first, first + op.d_out);
     }
     y.resize(places.size() * static_cast<size_t>(op.d_out));
-    const auto decode = [&](int64_t r, float* out) { quant::decode_row(format, w.row(op.row_of(expert) + r), op.d_in, out); };
+    const auto decode = [&](int64_t r, float* out) {
+      quant::decode_row(format, w.row(op.row_of(expert) + r), op.d_in, out);
+    };
     matrix_.run(x.data(), static_cast<int64_t>(places.size()), op.d_in, op.d_out, decode, bias, y.data(), pool_);
     for (size_t p = 0; p < places.size(); ++p) {
-      std::copy_n(y.data() + p * static_cast<size_t>(op.d_out), op.d_out, row(op.y, places[p].first) + places[p].second * op.d_out);
+      std::copy_n(y.data() + p * static_cast<size_t>(op.d_out), op.d_out,
+                  row(op.y, places[p].first) + places[p].second * op.d_out);
     }
   }
 }
@@ -260,7 +279,8 @@ void OracleExecutor::run_op(const ops::SelectOutputs& op) {
 
 }  // namespace
 
-std::unique_ptr<ops::Executor> make_oracle_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, base::ThreadPool& pool) {
+std::unique_ptr<ops::Executor> make_oracle_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                                    base::ThreadPool& pool) {
   return std::make_unique<OracleExecutor>(plan, options, pool);
 }
 

@@ -11,8 +11,8 @@
 
 namespace assay::backend::oracle {
 
-void attention_scores(std::span<const double> q, const double* k, int64_t k_stride, int64_t first, int64_t last, double scale,
-                      std::span<double> scores) noexcept {
+void attention_scores(std::span<const double> q, const double* k, int64_t k_stride, int64_t first, int64_t last,
+                      double scale, std::span<double> scores) noexcept {
   constexpr int64_t kAbreast = 8;  // sums that do not wait for each other; the last keys are summed with repetitions
   for (int64_t begin = first; begin <= last; begin += kAbreast) {
     const double* keys[kAbreast];
@@ -21,7 +21,8 @@ void attention_scores(std::span<const double> q, const double* k, int64_t k_stri
     for (size_t d = 0; d < q.size(); ++d) {
       for (int64_t i = 0; i < kAbreast; ++i) sums[i] += q[d] * keys[i][d];
     }
-    for (int64_t i = 0; i < kAbreast && begin + i <= last; ++i) scores[static_cast<size_t>(begin + i - first)] = sums[i] * scale;
+    for (int64_t i = 0; i < kAbreast && begin + i <= last; ++i)
+      scores[static_cast<size_t>(begin + i - first)] = sums[i] * scale;
   }
 }
 
@@ -38,8 +39,8 @@ void softmax(std::span<double> x, std::optional<double> sink) noexcept {
   for (double& value : x) value /= sum;
 }
 
-void attend(std::span<const double> q, const HeadCache& cache, int64_t first, int64_t last, const ScoreRule& rule, std::span<double> shares,
-            std::span<double> y) noexcept {
+void attend(std::span<const double> q, const HeadCache& cache, int64_t first, int64_t last, const ScoreRule& rule,
+            std::span<double> shares, std::span<double> y) noexcept {
   shares = shares.first(static_cast<size_t>(last - first + 1));
   attention_scores(q, cache.k, cache.k_stride, first, last, rule.scale, shares);
   for (double& score : shares) score = softcap(score, rule.softcap);

@@ -1,4 +1,5 @@
-// The oracle's parts against loops that are plainer still: the blocked matrix product by bits, attention and rotation to the last digits.
+// The oracle's parts against loops that are plainer still: the blocked matrix product by bits, attention and rotation
+// to the last digits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,9 +7,9 @@
 
 #include "backend/oracle/matrix.h"
 #include "backend/oracle/oracle_ops.h"
-#include "quant/format.h"
-#include "ops/rows/activation.h"
 #include "ops/plan/float64.h"
+#include "ops/rows/activation.h"
+#include "quant/format.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::oracle {
@@ -26,7 +27,8 @@ TEST(MatrixProduct, EveryOutputIsOneSumInOrder) {
     int64_t n_tokens, k, n_rows;
     int n_threads;
   };
-  for (const auto& [n_tokens, k, n_rows, n_threads] : {Case{1, 1, 1, 1}, {15, 7, 3, 2}, {16, 32, 33, 1}, {17, 33, 64, 2}, {40, 95, 70, 3}}) {
+  for (const auto& [n_tokens, k, n_rows, n_threads] :
+       {Case{1, 1, 1, 1}, {15, 7, 3, 2}, {16, 32, 33, 1}, {17, 33, 64, 2}, {40, 95, 70, 3}}) {
     const std::vector<double> x = random_doubles(n_tokens * k, 1), bias = random_doubles(n_rows, 2);
     std::vector<float> w(static_cast<size_t>(n_rows * k));
     test::Random random(3);
@@ -36,13 +38,17 @@ TEST(MatrixProduct, EveryOutputIsOneSumInOrder) {
     for (const bool with_bias : {false, true}) {
       std::vector<double> y(static_cast<size_t>(n_tokens * n_rows));
       const std::span<const double> shift = with_bias ? std::span<const double>(bias) : std::span<const double>();
-      product.run(x.data(), n_tokens, k, n_rows, [&](int64_t row, float* out) { std::copy_n(w.data() + row * k, k, out); }, shift, y.data(), pool);
+      product.run(
+          x.data(), n_tokens, k, n_rows, [&](int64_t row, float* out) { std::copy_n(w.data() + row * k, k, out); },
+          shift, y.data(), pool);
       for (int64_t t = 0; t < n_tokens; ++t) {
         for (int64_t r = 0; r < n_rows; ++r) {
           double sum = 0;
-          for (int64_t i = 0; i < k; ++i) sum += x[static_cast<size_t>(t * k + i)] * static_cast<double>(w[static_cast<size_t>(r * k + i)]);
+          for (int64_t i = 0; i < k; ++i)
+            sum += x[static_cast<size_t>(t * k + i)] * static_cast<double>(w[static_cast<size_t>(r * k + i)]);
           sum += with_bias ? bias[static_cast<size_t>(r)] : 0.0;
-          EXPECT_EQ(y[static_cast<size_t>(t * n_rows + r)], sum) << n_tokens << " x " << k << " x " << n_rows << " at " << t << ", " << r;
+          EXPECT_EQ(y[static_cast<size_t>(t * n_rows + r)], sum)
+              << n_tokens << " x " << k << " x " << n_rows << " at " << t << ", " << r;
         }
       }
     }
@@ -51,17 +57,20 @@ TEST(MatrixProduct, EveryOutputIsOneSumInOrder) {
 
 TEST(OracleOps, AttendIsSoftmaxOverTheRange) {
   constexpr int64_t kHeadDim = 6, kStride = 17, kPositions = 40;
-  const std::vector<double> q = random_doubles(kHeadDim, 1), k = random_doubles(kPositions * kStride, 2), v = random_doubles(kPositions * kStride, 3);
+  const std::vector<double> q = random_doubles(kHeadDim, 1), k = random_doubles(kPositions * kStride, 2),
+                            v = random_doubles(kPositions * kStride, 3);
   for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 0}, {0, 7}, {0, 8}, {3, 39}, {12, 13}}) {
     std::vector<double> shares(kPositions), y(kHeadDim), expected(kHeadDim, 0.0);
     attend(q, {k.data() + 2, kStride, v.data() + 5, kStride}, first, last, {0.7}, shares, y);
     double sum = 0, of_shares = 0;
     for (int64_t p = first; p <= last; ++p) {
       double score = 0;
-      for (int64_t d = 0; d < kHeadDim; ++d) score += q[static_cast<size_t>(d)] * k[static_cast<size_t>(p * kStride + 2 + d)];
+      for (int64_t d = 0; d < kHeadDim; ++d)
+        score += q[static_cast<size_t>(d)] * k[static_cast<size_t>(p * kStride + 2 + d)];
       const double weight = std::exp(0.7 * score);
       sum += weight;
-      for (int64_t d = 0; d < kHeadDim; ++d) expected[static_cast<size_t>(d)] += weight * v[static_cast<size_t>(p * kStride + 5 + d)];
+      for (int64_t d = 0; d < kHeadDim; ++d)
+        expected[static_cast<size_t>(d)] += weight * v[static_cast<size_t>(p * kStride + 5 + d)];
       of_shares += shares[static_cast<size_t>(p - first)];
     }
     EXPECT_NEAR(of_shares, 1, 1e-14);

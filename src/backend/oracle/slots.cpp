@@ -10,7 +10,8 @@ namespace assay::backend::oracle {
 
 Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max) : slot_of_(plan.values.size(), 0) {
   const lower::Links links(plan);
-  lower::Steps steps{std::vector<int32_t>(plan.ops.size()), {}, static_cast<int32_t>(plan.ops.size())};  // each op is one
+  lower::Steps steps{
+      std::vector<int32_t>(plan.ops.size()), {}, static_cast<int32_t>(plan.ops.size())};  // each op is one
   std::iota(steps.of_op.begin(), steps.of_op.end(), 0);
   const lower::Twins none{{}, std::vector<int32_t>(plan.ops.size(), ops::kNone)};
   const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, links, none, steps);
@@ -33,7 +34,8 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
     }
     free.insert(free.end(), ends[i].begin(), ends[i].end());
   }
-  for (const uint64_t elements : slot_elements) memory_.emplace_back(elements * sizeof(double), "the oracle's activations");
+  for (const uint64_t elements : slot_elements)
+    memory_.emplace_back(elements * sizeof(double), "the oracle's activations");
 }
 
 size_t Slots::bytes() const noexcept {

@@ -7,8 +7,7 @@ namespace assay::chat {
 namespace {
 
 const Builtin* find_in(std::span<const Builtin> table, std::string_view name) noexcept {
-  const auto it =
-      std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });
+  const auto it = std::find_if(table.begin(), table.end(), [name](const Builtin& b) { return b.name == name; });
   return it == table.end() ? nullptr : &*it;
 }
 
@@ -34,27 +33,17 @@ const Builtin* find_test(std::string_view name) noexcept { return find_in(tests(
 
 const Builtin* find_method(const Value& value, std::string_view name) noexcept {
   switch (value.kind()) {
-    case Kind::string:
-      return find_in(string_methods(), name);
-    case Kind::dict:
-      return find_in(dict_methods(), name);
-    case Kind::list:
-      return find_in(list_methods(), name);
-    case Kind::tuple:
-      return find_in(tuple_methods(), name);
-    case Kind::range:
-      return find_in(tuple_methods(), name);
-    case Kind::loop:
-      return find_in(loop_methods(), name);
-    case Kind::cycler:
-      return find_in(cycler_methods(), name);
+    case Kind::string: return find_in(string_methods(), name);
+    case Kind::dict: return find_in(dict_methods(), name);
+    case Kind::list: return find_in(list_methods(), name);
+    case Kind::tuple: return find_in(tuple_methods(), name);
+    case Kind::range: return find_in(tuple_methods(), name);
+    case Kind::loop: return find_in(loop_methods(), name);
+    case Kind::cycler: return find_in(cycler_methods(), name);
     case Kind::boolean:
-    case Kind::integer:
-      return find_in(integer_methods(), name);
-    case Kind::real:
-      return find_in(real_methods(), name);
-    default:
-      return nullptr;
+    case Kind::integer: return find_in(integer_methods(), name);
+    case Kind::real: return find_in(real_methods(), name);
+    default: return nullptr;
   }
 }
 

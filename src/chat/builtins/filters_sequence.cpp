@@ -3,10 +3,10 @@
 
 #include "chat/attributes.h"
 #include "chat/builtins/builtins.h"
+#include "chat/builtins/sort.h"
 #include "chat/interpreter.h"
 #include "chat/ops.h"
 #include "chat/print.h"
-#include "chat/builtins/sort.h"
 
 namespace assay::chat {
 
@@ -22,9 +22,7 @@ struct Items {
   const std::vector<Value>& all;
 };
 
-Value as_iterator(I& in, std::vector<Value> items) {
-  return make_list(in.heap(), Kind::iterator, std::move(items));
-}
+Value as_iterator(I& in, std::vector<Value> items) { return make_list(in.heap(), Kind::iterator, std::move(items)); }
 
 Value folded(I& in, V value, bool case_sensitive) {
   (void)in;
@@ -41,8 +39,7 @@ Value list(I& in, V self, Args&) {
 Value first(I& in, V self, Args&) {
   if (self.is(Kind::iterator)) {
     Seq& source = self.as<Seq>();
-    return source.next_item < source.items.size() ? source.items[source.next_item++]
-                                                  : Value::undefined();
+    return source.next_item < source.items.size() ? source.items[source.next_item++] : Value::undefined();
   }
   if (self.is_string() && !bytes_of(self).empty()) return plain(text_of(item_at(self, 0)));
   const Items items(in, self);
@@ -60,9 +57,8 @@ Value reverse(I& in, V self, Args&) {
     return slice(in.heap(), self, Value(), Value(), Value::integer(-1));
   }
   const Items items(in, self);
-  const Kind kind = self.is(Kind::iterator)
-                        ? Kind::list
-                        : Kind::iterator;  // as Python: what cannot be reversed becomes a list
+  const Kind kind =
+      self.is(Kind::iterator) ? Kind::list : Kind::iterator;  // as Python: what cannot be reversed becomes a list
   return make_list(in.heap(), kind, {items.all.rbegin(), items.all.rend()});
 }
 
@@ -72,8 +68,7 @@ Value sort_key(I& in, V item, V attribute, bool case_sensitive) {
     return folded(in, walk(in.heap(), item, attribute), case_sensitive);
   ListBuilder keys(in.heap());
   const Value names = split(text_of(attribute), &text_of(make_text(in.heap(), ",", true)), -1);
-  for (V name : names.as<Seq>().items)
-    keys.push(folded(in, walk(in.heap(), item, name), case_sensitive));
+  for (V name : names.as<Seq>().items) keys.push(folded(in, walk(in.heap(), item, name), case_sensitive));
   return keys.take(Kind::list);
 }
 
@@ -82,16 +77,14 @@ std::vector<size_t> sorted_order(I& in, const std::vector<Value>& keys, bool rev
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto before = [&](size_t a, size_t b) {
     in.heap().step();
-    if (keys[a].is_undefined() || keys[b].is_undefined())
-      fail("cannot sort by a value that is undefined");
+    if (keys[a].is_undefined() || keys[b].is_undefined()) fail("cannot sort by a value that is undefined");
     return reversed ? less(keys[b], keys[a]) : less(keys[a], keys[b]);
   };
   merge_sort(order, before);
   return order;
 }
 
-std::vector<Value> sort_items(I& in, const std::vector<Value>& items, V attribute,
-                              bool case_sensitive, bool reversed) {
+std::vector<Value> sort_items(I& in, const std::vector<Value>& items, V attribute, bool case_sensitive, bool reversed) {
   ListBuilder keys(in.heap());
   for (V item : items) keys.push(sort_key(in, item, attribute, case_sensitive));
   std::vector<Value> out;
@@ -102,22 +95,19 @@ std::vector<Value> sort_items(I& in, const std::vector<Value>& items, V attribut
 
 Value sort(I& in, V self, Args& a) {
   const Items items(in, self);
-  return make_list(in.heap(), Kind::list,
-                   sort_items(in, items.all, a[2], truthy(a[1]), truthy(a[0])));
+  return make_list(in.heap(), Kind::list, sort_items(in, items.all, a[2], truthy(a[1]), truthy(a[0])));
 }
 
 Value pair_of(I& in, V key, V value) { return make_list(in.heap(), Kind::tuple, {key, value}); }
 
 Value dict_sort(I& in, V self, Args& a) {
-  if (!self.is(Kind::dict))
-    fail(std::string("dictsort needs a mapping, not '") + type_name(self) + "'");
+  if (!self.is(Kind::dict)) fail(std::string("dictsort needs a mapping, not '") + type_name(self) + "'");
   const bool by_value = !a[1].is_absent() && equal(a[1], make_text(in.heap(), "value", true));
   if (!a[1].is_absent() && !by_value && !equal(a[1], make_text(in.heap(), "key", true)))
     fail("dictsort sorts by 'key' or 'value'");
   const auto& items = self.as<Dict>().items;
   ListBuilder keys(in.heap()), out(in.heap());
-  for (const auto& [key, value] : items)
-    keys.push(folded(in, by_value ? value : key, truthy(a[0])));
+  for (const auto& [key, value] : items) keys.push(folded(in, by_value ? value : key, truthy(a[0])));
   for (const size_t i : sorted_order(in, keys.items, truthy(a[2])))
     out.push(pair_of(in, items[i].first, items[i].second));
   return out.take(Kind::list);
@@ -125,8 +115,7 @@ Value dict_sort(I& in, V self, Args& a) {
 
 Value items_filter(I& in, V self, Args&) {
   if (self.is_undefined()) return as_iterator(in, {});
-  if (!self.is(Kind::dict))
-    fail(std::string("items needs a mapping, not '") + type_name(self) + "'");
+  if (!self.is(Kind::dict)) fail(std::string("items needs a mapping, not '") + type_name(self) + "'");
   ListBuilder pairs(in.heap());
   for (const auto& [key, value] : self.as<Dict>().items) pairs.push(pair_of(in, key, value));
   return pairs.take(Kind::iterator);
@@ -142,8 +131,7 @@ Value unique(I& in, V self, Args& a) {
   }
   // The first of each key: a dict keeps the place of the first and tells which keys are equal.
   DictBuilder builder(in.heap());
-  for (size_t i = keys.items.size(); i-- > 0;)
-    builder.push(keys.items[i], Value::integer(static_cast<int64_t>(i)));
+  for (size_t i = keys.items.size(); i-- > 0;) builder.push(keys.items[i], Value::integer(static_cast<int64_t>(i)));
   const Value seen = builder.take();
   for (size_t i = 0; i < items.all.size(); ++i) {
     in.heap().step();
@@ -193,9 +181,7 @@ std::string take_name(Args& a, const char* what) {
 
 Value map(I& in, V self, Args& a) {
   ListBuilder out(in.heap());
-  if (!truthy(self))
-    return out.take(
-        Kind::iterator);  // Jinja looks before it walks: none is as good as an empty list
+  if (!truthy(self)) return out.take(Kind::iterator);  // Jinja looks before it walks: none is as good as an empty list
   if (a.positional.empty()) {
     Value attribute = Value::absent(), fallback = Value::absent();
     for (const auto& [name, value] : a.named) {
@@ -287,10 +273,8 @@ Value group_by(I& in, V self, Args& a) {
     ListBuilder group(in.heap());
     const size_t head = order[i++];
     group.push(items.all[head]);
-    for (; i < order.size() && equal(keys.items[head], keys.items[order[i]]); ++i)
-      group.push(items.all[order[i]]);
-    const Value pair =
-        pair_of(in, walk(in.heap(), items.all[head], a[0], a[1]), group.take(Kind::list));
+    for (; i < order.size() && equal(keys.items[head], keys.items[order[i]]); ++i) group.push(items.all[order[i]]);
+    const Value pair = pair_of(in, walk(in.heap(), items.all[head], a[0], a[1]), group.take(Kind::list));
     pair.as<Seq>().group = true;
     out.push(pair);
   }

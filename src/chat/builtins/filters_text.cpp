@@ -38,8 +38,7 @@ Value trim(I& in, V self, Args& a) {
 }
 Value center(I& in, V self, Args& a) {
   const Value text = soft_text(in.heap(), self);
-  return pad(text_of(text), a[0].is_absent() ? 80 : need_integer(a[0], "a width"), nullptr,
-             Side::both);
+  return pad(text_of(text), a[0].is_absent() ? 80 : need_integer(a[0], "a width"), nullptr, Side::both);
 }
 Value string(I& in, V self, Args&) { return soft_text(in.heap(), self); }
 Value escape_filter(I& in, V self, Args&) {
@@ -58,23 +57,18 @@ Value safe(I& in, V self, Args&) {
 }
 
 Value replace_filter(I& in, V self, Args& a) {
-  const int64_t count =
-      a[2].is_absent() || a[2].is(Kind::none) ? -1 : need_integer(a[2], "replace's count");
-  const Value text = to_text(in.heap(), self), from = to_text(in.heap(), a[0]),
-              to = to_text(in.heap(), a[1]);
+  const int64_t count = a[2].is_absent() || a[2].is(Kind::none) ? -1 : need_integer(a[2], "replace's count");
+  const Value text = to_text(in.heap(), self), from = to_text(in.heap(), a[0]), to = to_text(in.heap(), a[1]);
   return replace(in.heap(), text_of(text), text_of(from), text_of(to), count);
 }
 
 Value format_filter(I& in, V self, Args& a) {
-  if (!a.positional.empty() && !a.named.empty())
-    fail("format takes positional or keyword arguments, not both");
+  if (!a.positional.empty() && !a.named.empty()) fail("format takes positional or keyword arguments, not both");
   const Value text = soft_text(in.heap(), self);
   if (a.named.empty())
-    return percent_format(in.heap(), text_of(text),
-                          make_list(in.heap(), Kind::tuple, std::move(a.positional)));
+    return percent_format(in.heap(), text_of(text), make_list(in.heap(), Kind::tuple, std::move(a.positional)));
   DictBuilder named(in.heap());
-  for (auto& [name, value] : a.named)
-    named.push(make_text(in.heap(), name, true), std::move(value));
+  for (auto& [name, value] : a.named) named.push(make_text(in.heap(), name, true), std::move(value));
   return percent_format(in.heap(), text_of(text), named.take());
 }
 
@@ -86,8 +80,7 @@ Value indent(I& in, V self, Args& a) {
     blanks.fill(unit.is_absent() ? 4 : need_integer(unit, "indent's width"), " ", true);
     unit = blanks.take();
   }
-  const Value lines =
-      split_lines(text_of(concat(text, text_of(make_text(in.heap(), "\n", true)))), false);
+  const Value lines = split_lines(text_of(concat(text, text_of(make_text(in.heap(), "\n", true)))), false);
   const bool blank = truthy(a[2]);
   TextBuilder out(in.heap());
   if (truthy(a[1])) out.add(unit);
@@ -104,8 +97,7 @@ Value truncate(I& in, V self, Args& a) {
   const int64_t n = a[0].is_absent() ? 255 : need_integer(a[0], "truncate's length");
   const Value end = a[2].is_absent() ? make_text(in.heap(), "...", true) : a[2];
   const int64_t n_end = length(need_text(end, "truncate's end"));
-  const int64_t leeway =
-      a[3].is_absent() || a[3].is(Kind::none) ? 5 : need_integer(a[3], "truncate's leeway");
+  const int64_t leeway = a[3].is_absent() || a[3].is(Kind::none) ? 5 : need_integer(a[3], "truncate's leeway");
   if (n < n_end) fail("truncate needs a length of at least " + std::to_string(n_end));
   if (leeway < 0) fail("truncate needs a leeway of at least 0");
   if (size_of(self) <= n || size_of(self) - n <= leeway) return self;
@@ -143,8 +135,7 @@ void quote_url(TextBuilder& out, const Str& text, bool query) {
     } else if (c == ' ' && query) {
       out.add("+", own);
     } else {
-      const std::array<char, 3> code = {'%', "0123456789ABCDEF"[c >> 4],
-                                        "0123456789ABCDEF"[c & 15]};
+      const std::array<char, 3> code = {'%', "0123456789ABCDEF"[c >> 4], "0123456789ABCDEF"[c & 15]};
       out.add({code.data(), code.size()}, own);
     }
   }
@@ -180,8 +171,7 @@ Value url_encode(I& in, V self, Args&) {
 }
 
 Value join(I& in, V self, Args& a) {
-  const Value between =
-      a[0].is_absent() ? make_text(in.heap(), "", true) : to_text(in.heap(), a[0]);
+  const Value between = a[0].is_absent() ? make_text(in.heap(), "", true) : to_text(in.heap(), a[0]);
   const Value items = items_of(in.heap(), self);
   TextBuilder out(in.heap());
   bool first = true;
@@ -222,14 +212,13 @@ Value strip_tags(I& in, V self, Args&) {
     bare.add(word);
   }
   Value out = bare.take();
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kEntities = {
-      {{"&lt;", "<"},
-       {"&gt;", ">"},
-       {"&quot;", "\""},
-       {"&#34;", "\""},
-       {"&#39;", "'"},
-       {"&nbsp;", "\u00A0"},
-       {"&amp;", "&"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kEntities = {{{"&lt;", "<"},
+                                                                                       {"&gt;", ">"},
+                                                                                       {"&quot;", "\""},
+                                                                                       {"&#34;", "\""},
+                                                                                       {"&#39;", "'"},
+                                                                                       {"&nbsp;", "\u00A0"},
+                                                                                       {"&amp;", "&"}}};
   for (const auto& [entity, character] : kEntities)
     out = replace(in.heap(), text_of(out), text_of(make_text(in.heap(), entity, false)),
                   text_of(make_text(in.heap(), character, false)), -1);
@@ -243,8 +232,7 @@ Value xml_attributes(I& in, V self, Args& a) {
   for (const auto& [key, value] : self.as<Dict>().items) {
     if (value.is(Kind::none) || value.is_undefined()) continue;
     const Value name = to_text(in.heap(), key), text = soft_text(in.heap(), value);
-    if (bytes_of(name).find_first_of(" \t\n\r\f\v/>=") != kNotFound)
-      fail("invalid character in an attribute's name");
+    if (bytes_of(name).find_first_of(" \t\n\r\f\v/>=") != kNotFound) fail("invalid character in an attribute's name");
     if (leading_blank || !out.bytes().empty()) out.add(" ", true);
     out.add(escape(in.heap(), text_of(name)));
     out.add("=\"", true);

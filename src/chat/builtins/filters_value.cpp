@@ -4,8 +4,8 @@
 #include "chat/attributes.h"
 #include "chat/builtins/builtins.h"
 #include "chat/builtins/format.h"
-#include "chat/interpreter.h"
 #include "chat/builtins/numbers.h"
+#include "chat/interpreter.h"
 #include "chat/ops.h"
 #include "chat/print.h"
 
@@ -42,8 +42,7 @@ JsonStyle json_style(Args& a) {
     }
   }
   if (!a[2].is_absent() && !a[2].is(Kind::none)) {
-    if (!a[2].is_sequence() || a[2].as<Seq>().items.size() != 2)
-      fail("tojson: separators must be two strings");
+    if (!a[2].is_sequence() || a[2].as<Seq>().items.size() != 2) fail("tojson: separators must be two strings");
     style.item_separator = need_text(a[2].as<Seq>().items[0], "tojson's separator").bytes;
     style.key_separator = need_text(a[2].as<Seq>().items[1], "tojson's separator").bytes;
   }
@@ -62,8 +61,7 @@ Value int_filter(I&, V self, Args& a) {
   std::optional<double> real;
   if (self.is_string()) {
     const int64_t base = a[1].is_absent() ? 10 : need_integer(a[1], "int's base");
-    if (const auto whole =
-            parse_python_int(bytes_of(self), static_cast<int>(base < 0 || base > 36 ? 1 : base)))
+    if (const auto whole = parse_python_int(bytes_of(self), static_cast<int>(base < 0 || base > 36 ? 1 : base)))
       return Value::integer(*whole);
     real = parse_python_float(bytes_of(self));
   } else if (self.is_integral()) {
@@ -104,9 +102,8 @@ Value round_filter(I&, V self, Args& a) {
   const Value unit = arithmetic(Op::pow, Value::integer(10), Value::integer(precision));
   const Value scaled = arithmetic(Op::mul, self, unit);
   const double size = scaled.as_real();
-  const auto whole = scaled.is_integral()
-                         ? std::optional<int64_t>(scaled.as_integer())
-                         : real_to_integer(method == "ceil" ? std::ceil(size) : std::floor(size));
+  const auto whole = scaled.is_integral() ? std::optional<int64_t>(scaled.as_integer())
+                                          : real_to_integer(method == "ceil" ? std::ceil(size) : std::floor(size));
   if (!whole) fail("round: the number is too large");
   return arithmetic(Op::div, Value::integer(*whole), unit);
 }
@@ -142,11 +139,9 @@ Value file_size(I& in, V self, Args& a) {
     unit *= base;
     if (bytes < unit || i == 7) break;
   }
-  const std::string name =
-      binary ? std::string(1, i == 0 ? 'K' : kUnits[i]) + "iB" : std::string(1, kUnits[i]) + "B";
+  const std::string name = binary ? std::string(1, i == 0 ? 'K' : kUnits[i]) + "iB" : std::string(1, kUnits[i]) + "B";
   const Value number = Value::real(base * bytes / unit);
-  const Value text =
-      percent_format(in.heap(), text_of(make_text(in.heap(), "%.1f ", true)), number);
+  const Value text = percent_format(in.heap(), text_of(make_text(in.heap(), "%.1f ", true)), number);
   return concat(text_of(text), text_of(make_text(in.heap(), name, true)));
 }
 

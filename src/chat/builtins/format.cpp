@@ -64,8 +64,8 @@ std::string real_digits(double size, const Spec& spec) {
 }
 
 // Sign, prefix and digits of a number, padded to the width. The padding's origin is `own`.
-void write_number(TextBuilder& out, bool minus, const std::string& prefix, std::string digits,
-                  const Spec& spec, bool own) {
+void write_number(TextBuilder& out, bool minus, const std::string& prefix, std::string digits, const Spec& spec,
+                  bool own) {
   const bool upper = spec.type >= 'A' && spec.type <= 'Z';
   if (upper)
     for (char& c : digits)
@@ -74,13 +74,8 @@ void write_number(TextBuilder& out, bool minus, const std::string& prefix, std::
     const size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
     digits = grouped(digits.substr(0, whole), spec.separator) + digits.substr(whole);
   }
-  const std::string head = (minus              ? "-"
-                            : spec.sign == '+' ? "+"
-                            : spec.sign == ' ' ? " "
-                                               : "") +
-                           prefix;
-  const int64_t missing =
-      std::max<int64_t>(0, spec.width - static_cast<int64_t>(head.size() + digits.size()));
+  const std::string head = (minus ? "-" : spec.sign == '+' ? "+" : spec.sign == ' ' ? " " : "") + prefix;
+  const int64_t missing = std::max<int64_t>(0, spec.width - static_cast<int64_t>(head.size() + digits.size()));
   const char align = spec.align ? spec.align : spec.zero ? '=' : '>';
   if (align == '=' && spec.commas && spec.zero && missing > 0)
     bad_spec("zero padding with a separator is not supported");
@@ -136,8 +131,7 @@ Value one_character(Heap& heap, const Value& value) {
   if (value.is_string() && length(text_of(value)) == 1) return value;
   if (!value.is_integral()) bad_spec("'c' needs a number or one character");
   const int64_t code = value.as_integer();
-  if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-    bad_spec("'c' needs the number of a character");
+  if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) bad_spec("'c' needs the number of a character");
   std::string bytes;
   append_point(bytes, static_cast<char32_t>(code));
   return make_text(heap, bytes, false);
@@ -156,8 +150,7 @@ class Percent {
       at_ = percent;
       if (at_ < text_.size()) field();
     }
-    const bool maps = args_.is(Kind::dict) || args_.is(Kind::list) || args_.is(Kind::range) ||
-                      args_.is_undefined();
+    const bool maps = args_.is(Kind::dict) || args_.is(Kind::list) || args_.is(Kind::range) || args_.is_undefined();
     const size_t n = args_.is(Kind::tuple) ? args_.as<Seq>().items.size() : maps ? used_ : 1;
     if (used_ < n) bad_spec("not all arguments were used");
     return out_.take(format_.markup);
@@ -237,8 +230,7 @@ class Percent {
     const size_t from = ++at_;
     for (; depth > 0; ++at_) depth += (peek() == '(') - (peek() == ')');
     if (!args_.is(Kind::dict)) bad_spec("a named field needs a mapping");
-    const Value* value =
-        find_key(args_.as<Dict>(), std::string_view(text_).substr(from, at_ - 1 - from));
+    const Value* value = find_key(args_.as<Dict>(), std::string_view(text_).substr(from, at_ - 1 - from));
     if (!value) bad_spec("no argument named '" + text_.substr(from, at_ - 1 - from) + "'");
     used_ = std::max<size_t>(used_, 1);
     return *value;
@@ -257,9 +249,7 @@ class Percent {
         if (format_.markup) shown = escape(heap_, text_of(shown));
         return write_string(out_, text_of(shown), spec, own);
       }
-      case 'c':
-        spec.precision = -1;
-        return write_string(out_, text_of(one_character(heap_, value)), spec, own);
+      case 'c': spec.precision = -1; return write_string(out_, text_of(one_character(heap_, value)), spec, own);
       case 'd':
       case 'i':
       case 'u': {
@@ -277,8 +267,7 @@ class Percent {
       case 'x':
       case 'X':
       case 'o':
-        if (!value.is_integral())
-          bad_spec(std::string("%") + spec.type + " needs an integer, not " + type_name(value));
+        if (!value.is_integral()) bad_spec(std::string("%") + spec.type + " needs an integer, not " + type_name(value));
         return integer(value, spec, own);
       case 'e':
       case 'E':
@@ -286,12 +275,10 @@ class Percent {
       case 'F':
       case 'g':
       case 'G':
-        if (!value.is_number())
-          bad_spec(std::string("%") + spec.type + " needs a number, not " + type_name(value));
+        if (!value.is_number()) bad_spec(std::string("%") + spec.type + " needs a number, not " + type_name(value));
         if (spec.zero && spec.align != '<') spec.align = std::isfinite(value.as_real()) ? '=' : '>';
         return write_real(out_, value.as_real(), spec, own);
-      default:
-        bad_spec(std::string("unsupported format character '") + spec.type + "'");
+      default: bad_spec(std::string("unsupported format character '") + spec.type + "'");
     }
   }
 
@@ -312,8 +299,7 @@ class Percent {
 // "...".format(args)
 class Brace {
  public:
-  Brace(Heap& heap, const Str& format, const Args& args)
-      : heap_(heap), format_(format), args_(args) {}
+  Brace(Heap& heap, const Str& format, const Args& args) : heap_(heap), format_(format), args_(args) {}
 
   Value run() {
     TextBuilder out(heap_);
@@ -392,8 +378,7 @@ class Brace {
         i = stop;
       } else {
         const size_t stop = name.find(']', i);
-        if (name[i] != '[' || stop == std::string_view::npos || stop == i + 1)
-          bad_spec("a malformed index in a field");
+        if (name[i] != '[' || stop == std::string_view::npos || stop == i + 1) bad_spec("a malformed index in a field");
         const std::string_view key = name.substr(i + 1, stop - i - 1);
         const auto index = number(key);
         value = item(heap_, value, index ? Value::integer(*index) : make_text(heap_, key, true));
@@ -404,8 +389,7 @@ class Brace {
   }
 
   static std::optional<int64_t> number(std::string_view text) {
-    if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos)
-      return std::nullopt;
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
     int64_t value = 0;
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc())
       bad_spec("too many digits in a field");
@@ -415,8 +399,7 @@ class Brace {
   Value argument(std::string_view name) {
     std::optional<int64_t> index = number(name);
     if (index || name.empty()) {
-      if (name.empty() ? manual_ : automatic_ > 0)
-        bad_spec("automatic and manual field numbers are mixed");
+      if (name.empty() ? manual_ : automatic_ > 0) bad_spec("automatic and manual field numbers are mixed");
       if (name.empty())
         index = automatic_++;
       else
@@ -494,10 +477,8 @@ class Brace {
     }
     if (value.is_integral() || value.is(Kind::big)) {
       if (type == 'c') return write_string(out, text_of(one_character(heap_, value)), spec, own);
-      if (type != 0 && among("eEfFgG%") && value.is_integral())
-        return write_real(out, value.as_real(), spec, own);
-      if (!among("bdoxXn") || spec.precision >= 0)
-        bad_spec("'" + text + "' does not suit an integer");
+      if (type != 0 && among("eEfFgG%") && value.is_integral()) return write_real(out, value.as_real(), spec, own);
+      if (!among("bdoxXn") || spec.precision >= 0) bad_spec("'" + text + "' does not suit an integer");
       return write_integer(out, value, spec, own);
     }
     if (value.is(Kind::real)) {
@@ -516,11 +497,7 @@ class Brace {
 
 }  // namespace
 
-Value percent_format(Heap& heap, const Str& format, const Value& args) {
-  return Percent(heap, format, args).run();
-}
-Value brace_format(Heap& heap, const Str& format, const Args& args) {
-  return Brace(heap, format, args).run();
-}
+Value percent_format(Heap& heap, const Str& format, const Value& args) { return Percent(heap, format, args).run(); }
+Value brace_format(Heap& heap, const Str& format, const Args& args) { return Brace(heap, format, args).run(); }
 
 }  // namespace assay::chat

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "chat/builtins/builtins.h"
+#include "chat/builtins/strftime.h"
 #include "chat/interpreter.h"
 #include "chat/ops.h"
 #include "chat/print.h"
-#include "chat/builtins/strftime.h"
 
 namespace assay::chat {
 
@@ -26,8 +26,7 @@ Value get(I&, V self, Args& a) {
 }
 Value items(I& in, V self, Args&) {
   ListBuilder out(in.heap());
-  for (const auto& [key, value] : self.as<Dict>().items)
-    out.push(make_list(in.heap(), Kind::tuple, {key, value}));
+  for (const auto& [key, value] : self.as<Dict>().items) out.push(make_list(in.heap(), Kind::tuple, {key, value}));
   in.heap().step(static_cast<int64_t>(out.items.size()));
   return out.take(Kind::view, "dict_items");
 }
@@ -101,13 +100,11 @@ Value reset(I&, V self, Args&) {
 
 Value bit_length(I&, V self, Args&) {
   const int64_t number = self.as_integer();
-  const uint64_t size =
-      number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
+  const uint64_t size = number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
   return Value::integer(static_cast<int64_t>(std::bit_width(size)));
 }
 Value is_integer(I&, V self, Args&) {
-  return Value::boolean(std::isfinite(self.as_real()) &&
-                        std::floor(self.as_real()) == self.as_real());
+  return Value::boolean(std::isfinite(self.as_real()) && std::floor(self.as_real()) == self.as_real());
 }
 
 // globals
@@ -122,13 +119,9 @@ Value range(I& in, V, Args& a) {
   if (step == 0) fail("range's step must not be zero");
   uint64_t n = 0;  // differences of 64-bit integers fit in 64 unsigned bits
   if (step > 0 && stop > start)
-    n = (static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) - 1) /
-            static_cast<uint64_t>(step) +
-        1;
+    n = (static_cast<uint64_t>(stop) - static_cast<uint64_t>(start) - 1) / static_cast<uint64_t>(step) + 1;
   if (step < 0 && stop < start)
-    n = (static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) - 1) /
-            (0 - static_cast<uint64_t>(step)) +
-        1;
+    n = (static_cast<uint64_t>(start) - static_cast<uint64_t>(stop) - 1) / (0 - static_cast<uint64_t>(step)) + 1;
   if (n > static_cast<uint64_t>(kRangeMax))
     fail("range of " + std::to_string(n) + " items, the limit is " + std::to_string(kRangeMax));
   auto* out = in.heap().make<Range>();
@@ -193,9 +186,7 @@ Value raise(I& in, V, Args& a) {
 }
 
 Value now(I& in, V, Args& a) {
-  return make_text(in.heap(),
-                   format_time(need_text(a[0], "strftime_now's format").bytes, in.input().now_unix),
-                   true);
+  return make_text(in.heap(), format_time(need_text(a[0], "strftime_now's format").bytes, in.input().now_unix), true);
 }
 
 Value lorem(I&, V, Args&) { fail("lipsum is not supported: its text is random"); }
@@ -214,8 +205,7 @@ constexpr Builtin kList[] = {
     {"remove", nullptr, "", 0},     {"reverse", nullptr, "", 0},
     {"sort", nullptr, "", 0},
 };
-constexpr Builtin kTuple[] = {{"count", count, "/ value", 1},
-                              {"index", index, "/ value start stop", 1}};
+constexpr Builtin kTuple[] = {{"count", count, "/ value", 1}, {"index", index, "/ value start stop", 1}};
 constexpr Builtin kLoop[] = {{"cycle", cycle, "*", 0}, {"changed", changed, "*", 0}};
 constexpr Builtin kCycler[] = {{"next", next, "", 0}, {"reset", reset, "", 0}};
 constexpr Builtin kInteger[] = {{"bit_length", bit_length, "", 0}, {"conjugate", same, "", 0}};

@@ -35,12 +35,10 @@ Value pad_method(I&, V self, Args& a) {
 
 Value swap_case_method(I&, V self, Args&) { return swap_case(text_of(self)); }
 Value split_method(I&, V self, Args& a) {
-  return split(text_of(self), optional_text(a[0], "split's separator"),
-               optional_integer(a[1], -1, "maxsplit"));
+  return split(text_of(self), optional_text(a[0], "split's separator"), optional_integer(a[1], -1, "maxsplit"));
 }
 Value rsplit_method(I&, V self, Args& a) {
-  return rsplit(text_of(self), optional_text(a[0], "rsplit's separator"),
-                optional_integer(a[1], -1, "maxsplit"));
+  return rsplit(text_of(self), optional_text(a[0], "rsplit's separator"), optional_integer(a[1], -1, "maxsplit"));
 }
 Value split_lines_method(I&, V self, Args& a) { return split_lines(text_of(self), truthy(a[0])); }
 
@@ -72,12 +70,8 @@ int64_t find_in_window(const Str& text, Args& a, bool from_right) {
   return at == kNotFound ? -1 : point_at(text, w.from + at);
 }
 
-Value find_text(I&, V self, Args& a) {
-  return Value::integer(find_in_window(text_of(self), a, false));
-}
-Value rfind_method(I&, V self, Args& a) {
-  return Value::integer(find_in_window(text_of(self), a, true));
-}
+Value find_text(I&, V self, Args& a) { return Value::integer(find_in_window(text_of(self), a, false)); }
+Value rfind_method(I&, V self, Args& a) { return Value::integer(find_in_window(text_of(self), a, true)); }
 Value found(int64_t at) {
   if (at < 0) fail("substring not found");
   return Value::integer(at);
@@ -106,11 +100,9 @@ template <bool at_start>
 Value begins_or_ends(I& in, V self, Args& a) {
   const Str& text = text_of(self);
   const Window w = window(text, a[1], a[2]);
-  const auto view =
-      w.valid ? std::string_view(text.bytes).substr(w.from, w.to - w.from) : std::string_view();
+  const auto view = w.valid ? std::string_view(text.bytes).substr(w.from, w.to - w.from) : std::string_view();
   const auto fits = [&](V affix) {
-    const std::string& bytes =
-        need_text(affix, at_start ? "startswith's prefix" : "endswith's suffix").bytes;
+    const std::string& bytes = need_text(affix, at_start ? "startswith's prefix" : "endswith's suffix").bytes;
     in.heap().work(bytes.size());
     return w.valid && (at_start ? view.starts_with(bytes) : view.ends_with(bytes));
   };
@@ -129,8 +121,7 @@ Value replace_method(I& in, V self, Args& a) {
 
 Value join_method(I& in, V self, Args& a) {
   const Str& between = text_of(self);
-  if (!iterable(a[0]))
-    fail(std::string("join needs something to walk, not '") + type_name(a[0]) + "'");
+  if (!iterable(a[0])) fail(std::string("join needs something to walk, not '") + type_name(a[0]) + "'");
   const Value items = items_of(in.heap(), a[0]);
   TextBuilder out(in.heap());
   bool first = true;
@@ -150,8 +141,7 @@ Value join_method(I& in, V self, Args& a) {
 Value format_method(I& in, V self, Args& a) { return brace_format(in.heap(), text_of(self), a); }
 
 Value format_map(I& in, V self, Args& a) {
-  if (a.positional.size() != 1 || !a.named.empty() || !a[0].is(Kind::dict))
-    fail("format_map takes one mapping");
+  if (a.positional.size() != 1 || !a.named.empty() || !a[0].is(Kind::dict)) fail("format_map takes one mapping");
   Args named;
   for (const auto& [key, value] : a[0].as<Dict>().items)
     if (key.is_string()) named.named.emplace_back(bytes_of(key), value);
@@ -167,9 +157,7 @@ Value all_are(I& in, V self, Args&) {
     if (!one(next_point(bytes, i))) return Value::boolean(false);
   return Value::boolean(!bytes.empty());
 }
-bool alphanumeric(char32_t c) {
-  return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c);
-}
+bool alphanumeric(char32_t c) { return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c); }
 bool space(char32_t c) { return is_space(c); }
 bool alpha(char32_t c) { return is_alpha(c); }
 bool decimal(char32_t c) { return is_decimal(c); }
@@ -206,8 +194,8 @@ Value is_title_method(I&, V self, Args&) {
 
 Value is_ascii(I&, V self, Args&) {
   const std::string& bytes = bytes_of(self);
-  return Value::boolean(std::all_of(bytes.begin(), bytes.end(),
-                                    [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+  return Value::boolean(
+      std::all_of(bytes.begin(), bytes.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }
 Value is_printable_method(I&, V self, Args&) {
   const std::string& bytes = bytes_of(self);
@@ -242,18 +230,16 @@ Value partition(I& in, V self, Args& a) {
   const Str& separator = need_text(a[0], "partition's separator");
   if (separator.bytes.empty()) fail("partition: empty separator");
   in.heap().work(text.bytes.size());
-  const size_t at =
-      from_right ? rfind(text.bytes, separator.bytes) : chat::find(text.bytes, separator.bytes);
+  const size_t at = from_right ? rfind(text.bytes, separator.bytes) : chat::find(text.bytes, separator.bytes);
   const size_t end = text.bytes.size();
   if (at == kNotFound) {
     const Value none = part(text, 0, 0);
-    return make_list(
-        in.heap(), Kind::tuple,
-        from_right ? std::vector<Value>{none, none, self} : std::vector<Value>{self, none, none});
+    return make_list(in.heap(), Kind::tuple,
+                     from_right ? std::vector<Value>{none, none, self} : std::vector<Value>{self, none, none});
   }
-  return make_list(in.heap(), Kind::tuple,
-                   {part(text, 0, at), part(text, at, at + separator.bytes.size()),
-                    part(text, at + separator.bytes.size(), end)});
+  return make_list(
+      in.heap(), Kind::tuple,
+      {part(text, 0, at), part(text, at, at + separator.bytes.size()), part(text, at + separator.bytes.size(), end)});
 }
 
 Value remove_prefix(I&, V self, Args& a) {

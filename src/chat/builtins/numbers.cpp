@@ -24,11 +24,10 @@ double parse_real(std::string_view digits) noexcept {
       exponent = text[0] == '-' ? -(int64_t{1} << 60) : int64_t{1} << 60;
   }
   const bool minus = !mantissa.empty() && mantissa[0] == '-';
-  const size_t point =
-      mantissa.find('.') == std::string_view::npos ? mantissa.size() : mantissa.find('.');
+  const size_t point = mantissa.find('.') == std::string_view::npos ? mantissa.size() : mantissa.find('.');
   const size_t first = mantissa.find_first_of("123456789");
-  const bool large = first != std::string_view::npos &&
-                     static_cast<int64_t>(point) - static_cast<int64_t>(first) + exponent > 0;
+  const bool large =
+      first != std::string_view::npos && static_cast<int64_t>(point) - static_cast<int64_t>(first) + exponent > 0;
   const double size = large ? std::numeric_limits<double>::infinity() : 0.0;
   return minus ? -size : size;
 }
@@ -61,8 +60,7 @@ bool drop_underscores(std::string& text) {
       continue;
     }
     const auto alnum = [&](size_t j) {
-      return j < text.size() && text[j] != '_' && text[j] != '.' && text[j] != '+' &&
-             text[j] != '-';
+      return j < text.size() && text[j] != '_' && text[j] != '.' && text[j] != '+' && text[j] != '-';
     };
     if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) return false;
   }
@@ -80,8 +78,7 @@ std::optional<int64_t> parse_python_int(std::string_view text, int base) {
     minus = digits[0] == '-';
     digits.erase(0, 1);
   }
-  const char mark =
-      digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : ' ';
+  const char mark = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : ' ';
   const int marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
   if (marked && (base == 0 || base == marked)) {
     base = marked;
@@ -98,10 +95,8 @@ std::optional<int64_t> parse_python_int(std::string_view text, int base) {
     return std::nullopt;
   int64_t value = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (result.ptr != digits.data() + digits.size() || result.ec == std::errc::invalid_argument)
-    return std::nullopt;
-  if (result.ec == std::errc::result_out_of_range)
-    fail("an integer beyond 64 bits: " + digits.substr(0, 40));
+  if (result.ptr != digits.data() + digits.size() || result.ec == std::errc::invalid_argument) return std::nullopt;
+  if (result.ec == std::errc::result_out_of_range) fail("an integer beyond 64 bits: " + digits.substr(0, 40));
   return value;
 }
 
@@ -111,8 +106,7 @@ std::optional<double> parse_python_float(std::string_view text) {
   std::string lower;
   for (const char c : digits) lower.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c);
   const double sign = lower[0] == '-' ? -1.0 : 1.0;
-  const std::string_view size =
-      std::string_view(lower).substr(lower[0] == '-' || lower[0] == '+' ? 1 : 0);
+  const std::string_view size = std::string_view(lower).substr(lower[0] == '-' || lower[0] == '+' ? 1 : 0);
   if (size == "inf" || size == "infinity") return sign * std::numeric_limits<double>::infinity();
   if (size == "nan") return std::numeric_limits<double>::quiet_NaN();
   if (size.empty() || size[0] == '-' || size[0] == '+' ||
@@ -120,8 +114,7 @@ std::optional<double> parse_python_float(std::string_view text) {
     return std::nullopt;
   double value = 0;
   const auto result = std::from_chars(size.data(), size.data() + size.size(), value);
-  if (result.ptr != size.data() + size.size() || result.ec == std::errc::invalid_argument)
-    return std::nullopt;
+  if (result.ptr != size.data() + size.size() || result.ec == std::errc::invalid_argument) return std::nullopt;
   return sign * (result.ec == std::errc::result_out_of_range ? parse_real(size) : value);
 }
 
@@ -130,15 +123,14 @@ std::string real_text(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";
   std::array<char, 64> buffer;
-  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::fabs(value),
-                                    std::chars_format::scientific);
+  const auto result =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::fabs(value), std::chars_format::scientific);
   const std::string_view text(buffer.data(), static_cast<size_t>(result.ptr - buffer.data()));
   const size_t e = text.find('e');
   std::string digits(text.substr(0, 1));
   if (e > 2) digits += text.substr(2, e - 2);
   int exponent = 0;
-  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(),
-                  exponent);
+  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(), exponent);
   std::string out = value < 0 ? "-" : "";
   const int n = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {
@@ -147,10 +139,8 @@ std::string real_text(double value) {
     const int size = std::abs(exponent);
     return out + (exponent < 0 ? "e-" : "e+") + (size < 10 ? "0" : "") + std::to_string(size);
   }
-  if (exponent < 0)
-    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (n <= exponent + 1)
-    return out + digits + std::string(static_cast<size_t>(exponent + 1 - n), '0') + ".0";
+  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (n <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - n), '0') + ".0";
   return out + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." +
          digits.substr(static_cast<size_t>(exponent) + 1);
 }
@@ -171,9 +161,7 @@ int compare_integer_real(int64_t i, double d) noexcept {
   return rest > 0 ? -1 : rest < 0;
 }
 
-[[noreturn]] void beyond() {
-  fail("the result is an integer beyond 64 bits, which is not supported");
-}
+[[noreturn]] void beyond() { fail("the result is an integer beyond 64 bits, which is not supported"); }
 
 // By reference: the value is written by the very call that makes the other argument.
 Value checked(bool overflow, const int64_t& value) {
@@ -197,23 +185,17 @@ Value integers(Op op, int64_t a, int64_t b) {
   int64_t out = 0;
   if ((op == Op::floordiv || op == Op::mod || op == Op::div) && b == 0) fail("division by zero");
   switch (op) {
-    case Op::add:
-      return checked(__builtin_add_overflow(a, b, &out), out);
-    case Op::sub:
-      return checked(__builtin_sub_overflow(a, b, &out), out);
-    case Op::mul:
-      return checked(__builtin_mul_overflow(a, b, &out), out);
-    case Op::div:
-      return Value::real(
-          static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
+    case Op::add: return checked(__builtin_add_overflow(a, b, &out), out);
+    case Op::sub: return checked(__builtin_sub_overflow(a, b, &out), out);
+    case Op::mul: return checked(__builtin_mul_overflow(a, b, &out), out);
+    case Op::div: return Value::real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
     case Op::floordiv:
       if (b == -1) return checked(__builtin_sub_overflow(int64_t{0}, a, &out), out);
       return Value::integer(a / b - (a % b != 0 && (a % b < 0) != (b < 0)));
     case Op::mod:
       if (b == -1) return Value::integer(0);
       return Value::integer(a % b != 0 && (a % b < 0) != (b < 0) ? a % b + b : a % b);
-    default:
-      break;
+    default: break;
   }
   if (b >= 0) {
     if (a == 0 || a == 1) return Value::integer(b == 0 ? 1 : a);
@@ -227,14 +209,10 @@ Value integers(Op op, int64_t a, int64_t b) {
 Value reals(Op op, double a, double b) {
   if ((op == Op::floordiv || op == Op::mod || op == Op::div) && b == 0) fail("division by zero");
   switch (op) {
-    case Op::add:
-      return Value::real(a + b);
-    case Op::sub:
-      return Value::real(a - b);
-    case Op::mul:
-      return Value::real(a * b);
-    case Op::div:
-      return Value::real(a / b);
+    case Op::add: return Value::real(a + b);
+    case Op::sub: return Value::real(a - b);
+    case Op::mul: return Value::real(a * b);
+    case Op::div: return Value::real(a / b);
     case Op::floordiv:
     case Op::mod: {
       double rest = std::fmod(a, b);
@@ -253,23 +231,20 @@ Value reals(Op op, double a, double b) {
       if (quotient - whole > 0.5) whole += 1.0;
       return Value::real(whole);
     }
-    default:
-      break;
+    default: break;
   }
   if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
   if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
     fail("a negative number cannot be raised to a fraction");
   const double power = std::pow(a, b);
-  if (std::isinf(power) && std::isfinite(a) && std::isfinite(b))
-    fail("the result of ** is too large");
+  if (std::isinf(power) && std::isfinite(a) && std::isfinite(b)) fail("the result of ** is too large");
   return Value::real(power);
 }
 
 }  // namespace
 
 int compare_numbers(const Value& a, const Value& b) noexcept {
-  if (a.is_integral() && b.is_integral())
-    return a.as_integer() < b.as_integer() ? -1 : a.as_integer() > b.as_integer();
+  if (a.is_integral() && b.is_integral()) return a.as_integer() < b.as_integer() ? -1 : a.as_integer() > b.as_integer();
   if (a.is_integral()) return compare_integer_real(a.as_integer(), b.as_real());
   if (b.is_integral()) return -compare_integer_real(b.as_integer(), a.as_real());
   return a.as_real() < b.as_real() ? -1 : a.as_real() > b.as_real();
@@ -304,9 +279,7 @@ Value round_number(const Value& value, int64_t precision) {
     }
     if (2 * rest > unit || (2 * rest == unit && quotient % 2 != 0)) ++quotient;
     const Wide rounded = quotient * unit;
-    if (rounded > std::numeric_limits<int64_t>::max() ||
-        rounded < std::numeric_limits<int64_t>::min())
-      beyond();
+    if (rounded > std::numeric_limits<int64_t>::max() || rounded < std::numeric_limits<int64_t>::min()) beyond();
     return Value::integer(static_cast<int64_t>(rounded));
   }
   const double number = value.as_real();
@@ -314,10 +287,9 @@ Value round_number(const Value& value, int64_t precision) {
   if (precision < -308) return Value::real(std::copysign(0.0, number));
   if (precision >= 0) {
     std::array<char, 800> buffer;
-    const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
-                                      std::chars_format::fixed, static_cast<int>(precision));
-    return Value::real(
-        parse_real({buffer.data(), static_cast<size_t>(result.ptr - buffer.data())}));
+    const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, std::chars_format::fixed,
+                                      static_cast<int>(precision));
+    return Value::real(parse_real({buffer.data(), static_cast<size_t>(result.ptr - buffer.data())}));
   }
   const double unit = std::pow(10.0, static_cast<double>(-precision));
   const double scaled = number / unit;

@@ -17,9 +17,8 @@ double parse_real(std::string_view digits) noexcept;
 // beyond 64 bits.
 std::optional<int64_t> parse_python_int(std::string_view text, int base);
 std::optional<double> parse_python_float(std::string_view text);
-std::string real_text(double value);  // repr()
-std::optional<int64_t> real_to_integer(
-    double value) noexcept;  // truncates; nullopt: NaN, infinite or beyond 64 bits
+std::string real_text(double value);                            // repr()
+std::optional<int64_t> real_to_integer(double value) noexcept;  // truncates; nullopt: NaN, infinite or beyond 64 bits
 
 // -1, 0, 1; both are numbers and not NaN. Exact for an integer against a float.
 int compare_numbers(const Value& a, const Value& b) noexcept;

@@ -13,14 +13,13 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                    "Thursday", "Friday", "Saturday"};
-constexpr std::array<std::string_view, 12> kMonths = {
-    "January", "February", "March",     "April",   "May",      "June",
-    "July",    "August",   "September", "October", "November", "December"};
+constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                      "May",       "June",     "July",     "August",
+                                                      "September", "October",  "November", "December"};
 
 std::string padded(int64_t number, int width, char fill = '0') {
   std::string digits = std::to_string(number);
-  if (static_cast<int>(digits.size()) < width)
-    digits.insert(0, static_cast<size_t>(width) - digits.size(), fill);
+  if (static_cast<int>(digits.size()) < width) digits.insert(0, static_cast<size_t>(width) - digits.size(), fill);
   return digits;
 }
 
@@ -50,11 +49,9 @@ std::string offset(const tm& t) {
 
 std::string directive(char c, const tm& t, int64_t unix);
 
-std::string several(std::string_view directives, std::string_view between, const tm& t,
-                    int64_t unix) {
+std::string several(std::string_view directives, std::string_view between, const tm& t, int64_t unix) {
   std::string out;
-  for (const char c : directives)
-    out += (out.empty() ? "" : std::string(between)) + directive(c, t, unix);
+  for (const char c : directives) out += (out.empty() ? "" : std::string(between)) + directive(c, t, unix);
   return out;
 }
 
@@ -62,91 +59,51 @@ std::string directive(char c, const tm& t, int64_t unix) {
   const auto day = static_cast<size_t>(t.tm_wday), month = static_cast<size_t>(t.tm_mon);
   const int hour12 = t.tm_hour % 12 == 0 ? 12 : t.tm_hour % 12;
   switch (c) {
-    case 'a':
-      return std::string(kDays[day].substr(0, 3));
-    case 'A':
-      return std::string(kDays[day]);
+    case 'a': return std::string(kDays[day].substr(0, 3));
+    case 'A': return std::string(kDays[day]);
     case 'b':
-    case 'h':
-      return std::string(kMonths[month].substr(0, 3));
-    case 'B':
-      return std::string(kMonths[month]);
+    case 'h': return std::string(kMonths[month].substr(0, 3));
+    case 'B': return std::string(kMonths[month]);
     case 'c':
-      return directive('a', t, unix) + " " + directive('b', t, unix) + " " +
-             directive('e', t, unix) + " " + directive('T', t, unix) + " " +
-             directive('Y', t, unix);
-    case 'C':
-      return padded((t.tm_year + 1900) / 100, 2);
-    case 'd':
-      return padded(t.tm_mday, 2);
+      return directive('a', t, unix) + " " + directive('b', t, unix) + " " + directive('e', t, unix) + " " +
+             directive('T', t, unix) + " " + directive('Y', t, unix);
+    case 'C': return padded((t.tm_year + 1900) / 100, 2);
+    case 'd': return padded(t.tm_mday, 2);
     case 'D':
-    case 'x':
-      return several("mdy", "/", t, unix);
-    case 'e':
-      return padded(t.tm_mday, 2, ' ');
-    case 'f':
-      return "000000";
-    case 'F':
-      return several("Ymd", "-", t, unix);
-    case 'G':
-      return padded(iso_week(t).first, 4);
-    case 'g':
-      return padded(iso_week(t).first % 100, 2);
-    case 'H':
-      return padded(t.tm_hour, 2);
-    case 'I':
-      return padded(hour12, 2);
-    case 'j':
-      return padded(t.tm_yday + 1, 3);
-    case 'k':
-      return padded(t.tm_hour, 2, ' ');
-    case 'l':
-      return padded(hour12, 2, ' ');
-    case 'm':
-      return padded(t.tm_mon + 1, 2);
-    case 'M':
-      return padded(t.tm_min, 2);
-    case 'n':
-      return "\n";
-    case 'p':
-      return t.tm_hour < 12 ? "AM" : "PM";
-    case 'P':
-      return t.tm_hour < 12 ? "am" : "pm";
-    case 'r':
-      return several("IMS", ":", t, unix) + " " + directive('p', t, unix);
-    case 'R':
-      return several("HM", ":", t, unix);
-    case 's':
-      return std::to_string(unix);
-    case 'S':
-      return padded(t.tm_sec, 2);
-    case 't':
-      return "\t";
+    case 'x': return several("mdy", "/", t, unix);
+    case 'e': return padded(t.tm_mday, 2, ' ');
+    case 'f': return "000000";
+    case 'F': return several("Ymd", "-", t, unix);
+    case 'G': return padded(iso_week(t).first, 4);
+    case 'g': return padded(iso_week(t).first % 100, 2);
+    case 'H': return padded(t.tm_hour, 2);
+    case 'I': return padded(hour12, 2);
+    case 'j': return padded(t.tm_yday + 1, 3);
+    case 'k': return padded(t.tm_hour, 2, ' ');
+    case 'l': return padded(hour12, 2, ' ');
+    case 'm': return padded(t.tm_mon + 1, 2);
+    case 'M': return padded(t.tm_min, 2);
+    case 'n': return "\n";
+    case 'p': return t.tm_hour < 12 ? "AM" : "PM";
+    case 'P': return t.tm_hour < 12 ? "am" : "pm";
+    case 'r': return several("IMS", ":", t, unix) + " " + directive('p', t, unix);
+    case 'R': return several("HM", ":", t, unix);
+    case 's': return std::to_string(unix);
+    case 'S': return padded(t.tm_sec, 2);
+    case 't': return "\t";
     case 'T':
-    case 'X':
-      return several("HMS", ":", t, unix);
-    case 'u':
-      return std::to_string(t.tm_wday == 0 ? 7 : t.tm_wday);
-    case 'U':
-      return padded((t.tm_yday + 7 - t.tm_wday) / 7, 2);
-    case 'V':
-      return padded(iso_week(t).second, 2);
-    case 'w':
-      return std::to_string(t.tm_wday);
-    case 'W':
-      return padded((t.tm_yday + 7 - (t.tm_wday + 6) % 7) / 7, 2);
-    case 'y':
-      return padded((t.tm_year + 1900) % 100, 2);
-    case 'Y':
-      return std::to_string(t.tm_year + 1900);
+    case 'X': return several("HMS", ":", t, unix);
+    case 'u': return std::to_string(t.tm_wday == 0 ? 7 : t.tm_wday);
+    case 'U': return padded((t.tm_yday + 7 - t.tm_wday) / 7, 2);
+    case 'V': return padded(iso_week(t).second, 2);
+    case 'w': return std::to_string(t.tm_wday);
+    case 'W': return padded((t.tm_yday + 7 - (t.tm_wday + 6) % 7) / 7, 2);
+    case 'y': return padded((t.tm_year + 1900) % 100, 2);
+    case 'Y': return std::to_string(t.tm_year + 1900);
     case 'z':
-    case 'Z':
-      return c == 'z' ? offset(t) : t.tm_zone ? t.tm_zone : "";
-    case '%':
-      return "%";
-    default:
-      throw Error(Errc::unsupported,
-                  std::string("strftime_now: the directive %") + c + " is not supported");
+    case 'Z': return c == 'z' ? offset(t) : t.tm_zone ? t.tm_zone : "";
+    case '%': return "%";
+    default: throw Error(Errc::unsupported, std::string("strftime_now: the directive %") + c + " is not supported");
   }
 }
 

@@ -80,9 +80,7 @@ Value strip(const Str& text, Side side, const Str* chars) {
     for (size_t i = 0; i < chars->bytes.size();) set.push_back(next_point(chars->bytes, i));
     std::sort(set.begin(), set.end());
   }
-  const auto goes = [&](char32_t c) {
-    return chars ? std::binary_search(set.begin(), set.end(), c) : is_space(c);
-  };
+  const auto goes = [&](char32_t c) { return chars ? std::binary_search(set.begin(), set.end(), c) : is_space(c); };
   const std::string& bytes = text.bytes;
   text.heap.work(bytes.size());
   size_t from = 0, to = bytes.size();
@@ -123,8 +121,7 @@ bool is_final_sigma(std::string_view bytes, size_t start, size_t end) {
 
 class CaseWriter {
  public:
-  explicit CaseWriter(const Str& text)
-      : text_(text), builder_(text.heap), last_(text.bytes.size()) {}
+  explicit CaseWriter(const Str& text) : text_(text), builder_(text.heap), last_(text.bytes.size()) {}
   // The text that the sigma rule looks at: what Python had cut out before it changed the case.
   void within(size_t first, size_t last) {
     first_ = first;
@@ -385,23 +382,12 @@ Value escape(Heap& heap, const Str& text) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     const char* entity = nullptr;
     switch (bytes[i]) {
-      case '&':
-        entity = "&amp;";
-        break;
-      case '<':
-        entity = "&lt;";
-        break;
-      case '>':
-        entity = "&gt;";
-        break;
-      case '\'':
-        entity = "&#39;";
-        break;
-      case '"':
-        entity = "&#34;";
-        break;
-      default:
-        continue;
+      case '&': entity = "&amp;"; break;
+      case '<': entity = "&lt;"; break;
+      case '>': entity = "&gt;"; break;
+      case '\'': entity = "&#39;"; break;
+      case '"': entity = "&#34;"; break;
+      default: continue;
     }
     builder.add(text, plain, i);
     builder.add(entity, text.own_at(i));
@@ -417,8 +403,7 @@ Value repeat(const Str& text, int64_t n) {
   if (text.runs.empty()) {
     builder.fill(n, text.bytes, text.own);
   } else if (n > 0) {
-    if (n > text.heap.limits().value_bytes_max / size)
-      text.heap.need(text.heap.limits().value_bytes_max + 1);
+    if (n > text.heap.limits().value_bytes_max / size) text.heap.need(text.heap.limits().value_bytes_max + 1);
     text.heap.need(n * size);
     for (int64_t i = 0; i < n; ++i) {
       text.heap.step();

@@ -23,9 +23,8 @@ size_t rfind(std::string_view hay, std::string_view needle);                  //
 enum class Side { left, right, both };
 Value strip(const Str& text, Side side, const Str* chars);  // nullptr: white space
 Value change_case(const Str& text, Case which);
-Value title(const Str& text);  // str.title()
-Value title_of_words(
-    const Str& text);  // Jinja's filter: words begin after blanks, hyphens, brackets
+Value title(const Str& text);           // str.title()
+Value title_of_words(const Str& text);  // Jinja's filter: words begin after blanks, hyphens, brackets
 Value swap_case(const Str& text);
 Value capitalize(const Str& text);
 Value replace(Heap& heap, const Str& text, const Str& from, const Str& to,

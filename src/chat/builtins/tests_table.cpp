@@ -14,8 +14,7 @@ using V = const Value&;
 Value is(bool yes) { return Value::boolean(yes); }
 
 bool remainder_is(I& in, V self, V divisor, int64_t wanted) {
-  if (self.is_undefined() || divisor.is_undefined())
-    fail("a test of divisibility meets an undefined value");
+  if (self.is_undefined() || divisor.is_undefined()) fail("a test of divisibility meets an undefined value");
   return equal(binary(in.heap(), Op::mod, self, divisor), Value::integer(wanted));
 }
 
@@ -32,13 +31,12 @@ bool all_cased(I& in, V self, bool (*wanted)(char32_t)) {
 }
 
 bool is_sequence(V self) {
-  return self.is_sequence() || self.is_string() || self.is(Kind::dict) || self.is(Kind::range) ||
-         self.is_undefined();
+  return self.is_sequence() || self.is_string() || self.is(Kind::dict) || self.is(Kind::range) || self.is_undefined();
 }
 
 bool is_callable(V self) {
-  return self.is(Kind::function) || self.is(Kind::macro) || self.is(Kind::loop) ||
-         self.is(Kind::joiner) || self.is_undefined();
+  return self.is(Kind::function) || self.is(Kind::macro) || self.is(Kind::loop) || self.is(Kind::joiner) ||
+         self.is_undefined();
 }
 
 bool same(V a, V b) {
@@ -50,8 +48,7 @@ bool same(V a, V b) {
 template <Op op>
 Value comparison(I&, V self, Args& a) {
   const bool orders = op == Op::lt || op == Op::le || op == Op::gt || op == Op::ge;
-  if (orders && (self.is_undefined() || a[0].is_undefined()))
-    fail("a comparison meets an undefined value");
+  if (orders && (self.is_undefined() || a[0].is_undefined())) fail("a comparison meets an undefined value");
   return is(compare(op, self, a[0]));
 }
 
@@ -65,12 +62,9 @@ constexpr Builtin kTests[] = {
     {"undefined", of_kind<Kind::undefined>, "", 0},
     {"none", of_kind<Kind::none>, "", 0},
     {"boolean", of_kind<Kind::boolean>, "", 0},
-    {"true", [](I&, V self, Args&) { return is(self.is(Kind::boolean) && self.as_integer() != 0); },
-     "", 0},
-    {"false",
-     [](I&, V self, Args&) { return is(self.is(Kind::boolean) && self.as_integer() == 0); }, "", 0},
-    {"integer", [](I&, V self, Args&) { return is(self.is(Kind::integer) || self.is(Kind::big)); },
-     "", 0},
+    {"true", [](I&, V self, Args&) { return is(self.is(Kind::boolean) && self.as_integer() != 0); }, "", 0},
+    {"false", [](I&, V self, Args&) { return is(self.is(Kind::boolean) && self.as_integer() == 0); }, "", 0},
+    {"integer", [](I&, V self, Args&) { return is(self.is(Kind::integer) || self.is(Kind::big)); }, "", 0},
     {"float", of_kind<Kind::real>, "", 0},
     {"number", [](I&, V self, Args&) { return is(self.is_number() || self.is(Kind::big)); }, "", 0},
     {"string", of_kind<Kind::string>, "", 0},
@@ -78,30 +72,18 @@ constexpr Builtin kTests[] = {
     {"sequence", [](I&, V self, Args&) { return is(is_sequence(self)); }, "", 0},
     {"iterable", [](I&, V self, Args&) { return is(iterable(self)); }, "", 0},
     {"callable", [](I&, V self, Args&) { return is(is_callable(self)); }, "", 0},
-    {"odd", [](I& in, V self, Args&) { return is(remainder_is(in, self, Value::integer(2), 1)); },
-     "", 0},
-    {"even", [](I& in, V self, Args&) { return is(remainder_is(in, self, Value::integer(2), 0)); },
-     "", 0},
-    {"divisibleby", [](I& in, V self, Args& a) { return is(remainder_is(in, self, a[0], 0)); },
-     "num", 1},
-    {"lower",
-     [](I& in, V self, Args&) {
-       return is(all_cased(in, self, [](char32_t c) { return is_lower(c); }));
-     },
-     "", 0},
-    {"upper",
-     [](I& in, V self, Args&) {
-       return is(all_cased(in, self, [](char32_t c) { return is_upper(c); }));
-     },
-     "", 0},
-    {"escaped", [](I&, V self, Args&) { return is(self.is_string() && text_of(self).markup); }, "",
+    {"odd", [](I& in, V self, Args&) { return is(remainder_is(in, self, Value::integer(2), 1)); }, "", 0},
+    {"even", [](I& in, V self, Args&) { return is(remainder_is(in, self, Value::integer(2), 0)); }, "", 0},
+    {"divisibleby", [](I& in, V self, Args& a) { return is(remainder_is(in, self, a[0], 0)); }, "num", 1},
+    {"lower", [](I& in, V self, Args&) { return is(all_cased(in, self, [](char32_t c) { return is_lower(c); })); }, "",
      0},
+    {"upper", [](I& in, V self, Args&) { return is(all_cased(in, self, [](char32_t c) { return is_upper(c); })); }, "",
+     0},
+    {"escaped", [](I&, V self, Args&) { return is(self.is_string() && text_of(self).markup); }, "", 0},
     {"sameas", [](I&, V self, Args& a) { return is(same(self, a[0])); }, "other", 1},
     {"in", [](I&, V self, Args& a) { return is(contains(self, a[0])); }, "seq", 1},
-    {"filter",
-     [](I&, V self, Args&) { return is(self.is_string() && find_filter(bytes_of(self))); }, "", 0},
-    {"test", [](I&, V self, Args&) { return is(self.is_string() && find_test(bytes_of(self))); },
-     "", 0},
+    {"filter", [](I&, V self, Args&) { return is(self.is_string() && find_filter(bytes_of(self))); }, "", 0},
+    {"test", [](I&, V self, Args&) { return is(self.is_string() && find_test(bytes_of(self))); }, "", 0},
     {"==", comparison<Op::eq>, "/ b", 1},
     {"eq", comparison<Op::eq>, "/ b", 1},
     {"equalto", comparison<Op::eq>, "/ b", 1},

@@ -33,9 +33,7 @@ bool is_printable(char32_t c) noexcept;
 inline bool is_cased(char32_t c) noexcept { return is_upper(c) || is_lower(c) || is_title(c); }
 bool is_case_ignorable(char32_t c) noexcept;
 int decimal_value(char32_t c) noexcept;  // of a decimal digit of any script, else -1
-inline bool is_word(char32_t c) noexcept {
-  return c == '_' || is_alpha(c) || is_numeric(c);
-}  // \w of Python's re
+inline bool is_word(char32_t c) noexcept { return c == '_' || is_alpha(c) || is_numeric(c); }  // \w of Python's re
 
 enum class Case { upper, lower, title };
 void append_case(std::string& to, char32_t c, Case which);  // one code point may become up to three

@@ -1,5 +1,5 @@
-// What most families read alike. Source of the keys: the GGUF specification; of what stands behind them: Hugging Face transformers 5, configuration_*.py
-// and modeling_rope_utils.py.
+// What most families read alike. Source of the keys: the GGUF specification; of what stands behind them: Hugging Face
+// transformers 5, configuration_*.py and modeling_rope_utils.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,15 +17,18 @@ namespace {
 std::vector<float> llama3_factors(Draft& draft, const Json& scaling, double theta) {
   const auto number = [&](std::string_view key) {
     const Json* value = scaling.find(key);
-    if (value == nullptr) throw Error(Errc::bad_file, fmt::format("config.json: rope scaling llama3 needs {}; there is none", key));
+    if (value == nullptr)
+      throw Error(Errc::bad_file, fmt::format("config.json: rope scaling llama3 needs {}; there is none", key));
     return number_of(*value, key);
   };
   const double factor = number("factor"), low = number("low_freq_factor"), high = number("high_freq_factor");
   const double original = number("original_max_position_embeddings");
-  if (!(factor > 0) || !(low > 0) || !(high > low) || !(original > 0)) throw Error(Errc::bad_file, "config.json: rope scaling llama3 needs positive factors, low below high");
+  if (!(factor > 0) || !(low > 0) || !(high > low) || !(original > 0))
+    throw Error(Errc::bad_file, "config.json: rope scaling llama3 needs positive factors, low below high");
   const int64_t dim = head_dim(draft);
   std::vector<float> factors;
-  const auto f_factor = static_cast<float>(factor), f_low = static_cast<float>(low), f_original = static_cast<float>(original);
+  const auto f_factor = static_cast<float>(factor), f_low = static_cast<float>(low),
+             f_original = static_cast<float>(original);
   for (int64_t i = 0; i < dim; i += 2) {
     const float share = static_cast<float>(i) / static_cast<float>(dim);
     const float frequency = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(share)));
@@ -62,10 +65,13 @@ void yarn(Draft& draft, const Json& scaling, double factor, const RopeOptions& o
   const Json* original = scaling.find("original_max_position_embeddings");
   if (original == nullptr || original->is_null()) original = draft.config.find("original_max_position_embeddings");
   if (original == nullptr || original->is_null()) original = draft.config.find("max_position_embeddings");
-  if (original == nullptr) throw Error(Errc::bad_file, "config.json: rope scaling yarn needs original_max_position_embeddings");
-  draft.count("rope.scaling.original_context_length", whole_of(number_of(*original, "original_max_position_embeddings"), "original_max_position_embeddings"));
+  if (original == nullptr)
+    throw Error(Errc::bad_file, "config.json: rope scaling yarn needs original_max_position_embeddings");
+  draft.count("rope.scaling.original_context_length",
+              whole_of(number_of(*original, "original_max_position_embeddings"), "original_max_position_embeddings"));
   const auto optional = [&](std::string_view from, std::string_view to) {
-    if (const Json* value = scaling.find(from); value != nullptr && !value->is_null()) draft.number(to, number_of(*value, from));
+    if (const Json* value = scaling.find(from); value != nullptr && !value->is_null())
+      draft.number(to, number_of(*value, from));
   };
   optional("extrapolation_factor", "rope.scaling.yarn_ext_factor");
   optional("attn_factor", "rope.scaling.yarn_attn_factor");
@@ -79,8 +85,10 @@ void yarn(Draft& draft, const Json& scaling, double factor, const RopeOptions& o
 void layers_and_heads(Draft& d, std::string_view layers_key, std::string_view heads_key) {
   d.n_layers = d.config.count(layers_key);
   d.n_heads = d.n_kv_heads = d.config.count(heads_key);
-  if (d.n_layers == 0 || d.n_layers > 4096) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs 1 to 4096", layers_key, d.n_layers));
-  if (d.n_heads == 0 || d.n_heads > 65536) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs 1 to 65536", heads_key, d.n_heads));
+  if (d.n_layers == 0 || d.n_layers > 4096)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs 1 to 4096", layers_key, d.n_layers));
+  if (d.n_heads == 0 || d.n_heads > 65536)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs 1 to 65536", heads_key, d.n_heads));
 }
 
 int64_t n_experts(Draft& d, std::string_view key) {
@@ -106,10 +114,12 @@ void expert_sizes(Draft& d) {
   count({"num_experts_per_tok", "num_experts_per_token", "top_k_experts"}, "expert_used_count");
   count({"n_group"}, "expert_group_count");
   count({"topk_group"}, "expert_group_used_count");
-  for (const std::string_view key : {"scoring_func", "score_function", "score_func", "moe_router_activation", "moe_router_activation_func", "expert_selection_fn"}) {
+  for (const std::string_view key : {"scoring_func", "score_function", "score_func", "moe_router_activation",
+                                     "moe_router_activation_func", "expert_selection_fn"}) {
     const std::string kind = c.text(key);
     if (kind.empty()) continue;
-    if (kind != "softmax" && kind != "sigmoid") throw Error(Errc::unsupported, fmt::format("config.json: {} is {}; needs softmax or sigmoid", key, kind));
+    if (kind != "softmax" && kind != "sigmoid")
+      throw Error(Errc::unsupported, fmt::format("config.json: {} is {}; needs softmax or sigmoid", key, kind));
     d.count("expert_gating_func", kind == "softmax" ? 1 : 2);
   }
 }
@@ -119,7 +129,9 @@ void expert_sizes(Draft& d) {
 void sizes(Draft& d, const SizeOptions& options) {
   Config& c = d.config;
   layers_and_heads(d, "num_hidden_layers", "num_attention_heads");
-  if (options.has_kv_heads) d.n_kv_heads = c.find_count("num_key_value_heads").value_or(d.n_heads);  // null and missing: as many, in every class that has no default
+  if (options.has_kv_heads)
+    d.n_kv_heads = c.find_count("num_key_value_heads")
+                       .value_or(d.n_heads);  // null and missing: as many, in every class that has no default
   d.is_tied = c.flag("tie_word_embeddings", false);
   if (d.n_kv_heads == 0) throw Error(Errc::bad_file, "config.json: needs at least one head");
   d.count("block_count", d.n_layers);
@@ -138,7 +150,9 @@ void sizes(Draft& d, const SizeOptions& options) {
 int64_t head_dim(Draft& d) {
   if (const auto found = d.config.find_count("head_dim")) return *found;
   const int64_t width = d.config.count("hidden_size");
-  if (width % d.n_heads != 0) throw Error(Errc::bad_file, fmt::format("config.json: hidden_size is {}, which {} heads do not divide", width, d.n_heads));
+  if (width % d.n_heads != 0)
+    throw Error(Errc::bad_file,
+                fmt::format("config.json: hidden_size is {}, which {} heads do not divide", width, d.n_heads));
   return width / d.n_heads;
 }
 
@@ -180,8 +194,8 @@ double rope(Draft& d, const RopeOptions& options) {
   }
   const Json* factor = params->find("factor");
   if ((type != "linear" && type != "yarn") || factor == nullptr || !options.scaling) {
-    throw Error(Errc::unsupported, fmt::format("config.json: rope scaling \"{}\"{} is not known for {}", type, factor == nullptr ? " without a factor" : "",
-                                               d.architecture()));
+    throw Error(Errc::unsupported, fmt::format("config.json: rope scaling \"{}\"{} is not known for {}", type,
+                                               factor == nullptr ? " without a factor" : "", d.architecture()));
   }
   if (type == "yarn") {
     yarn(d, *params, number_of(*factor, "factor"), options);
@@ -201,11 +215,14 @@ std::vector<bool> window_layers(Draft& d, bool (*otherwise)(int64_t layer)) {
       continue;
     }
     if (types.size() != static_cast<size_t>(d.n_layers)) {
-      throw Error(Errc::bad_file, fmt::format("config.json: layer_types has {} entries, the model {} layers", types.size(), d.n_layers));
+      throw Error(Errc::bad_file, fmt::format("config.json: layer_types has {} entries, the model {} layers",
+                                              types.size(), d.n_layers));
     }
     const std::string& type = types[static_cast<size_t>(layer)];
     if (type != "sliding_attention" && type != "full_attention") {
-      throw Error(Errc::unsupported, fmt::format("config.json: layer_types holds \"{}\"; known are sliding_attention and full_attention", type));
+      throw Error(
+          Errc::unsupported,
+          fmt::format("config.json: layer_types holds \"{}\"; known are sliding_attention and full_attention", type));
     }
     windowed.push_back(type == "sliding_attention");
   }
@@ -226,18 +243,23 @@ void llama_keys(Draft& d) {
   d.count("rope.dimension_count", parts::head_dim(d));
   const bool has_multiplier = d.config.text("model_type") == "ministral3";  // as mistral3 files have it
   rope(d, {.llama3 = true,
-           .magnitude = has_multiplier ? +[](double factor, double all) { return yarn_magnitude(factor, 1) / yarn_magnitude(factor, all); } : nullptr});
+           .magnitude =
+               has_multiplier
+                   ? +[](double factor, double all) { return yarn_magnitude(factor, 1) / yarn_magnitude(factor, all); }
+                   : nullptr});
   d.config.expect("hidden_act", {"silu"});
 }
 
 double share(double value, std::string_view key) {
-  if (!(value > 0) || value > 1) throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs more than 0, at most 1", key, value));
+  if (!(value > 0) || value > 1)
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}; needs more than 0, at most 1", key, value));
   return value;
 }
 
 double rotary_share(Draft& d, std::initializer_list<std::string_view> keys, std::optional<double> otherwise) {
   if (const Json* params = d.config.find("rope_parameters")) {
-    if (const Json* found = params->find("partial_rotary_factor")) return share(number_of(*found, "partial_rotary_factor"), "partial_rotary_factor");
+    if (const Json* found = params->find("partial_rotary_factor"))
+      return share(number_of(*found, "partial_rotary_factor"), "partial_rotary_factor");
   }
   for (const std::string_view key : keys) {
     if (const auto found = d.config.find_number(key)) return share(*found, key);
@@ -253,8 +275,12 @@ void require_usual_base(Draft& d, std::string_view key, std::string_view known_t
   if (theta == nullptr) theta = d.config.find("rope_theta");
   std::string_view type = params == nullptr ? std::string_view() : params->text("rope_type");
   if (type.empty() && params != nullptr) type = params->text("type");
-  if ((theta != nullptr && number_of(*theta, key) != 10000) || (!type.empty() && type != "default" && type != known_type)) {
-    throw Error(Errc::unsupported, fmt::format("config.json: {} files have no key for a base of the rotation other than 10000, nor for scaling", d.architecture()));
+  if ((theta != nullptr && number_of(*theta, key) != 10000) ||
+      (!type.empty() && type != "default" && type != known_type)) {
+    throw Error(
+        Errc::unsupported,
+        fmt::format("config.json: {} files have no key for a base of the rotation other than 10000, nor for scaling",
+                    d.architecture()));
   }
 }
 
@@ -273,25 +299,34 @@ void long_factors(Draft& d, const Json& scaling, int64_t n) {
 
 double long_rope_factor(int64_t context, int64_t original) {
   if (original < 2 || context <= original) return 1;
-  return std::sqrt(1 + std::log(static_cast<double>(context) / static_cast<double>(original)) / std::log(static_cast<double>(original)));
+  return std::sqrt(1 + std::log(static_cast<double>(context) / static_cast<double>(original)) /
+                           std::log(static_cast<double>(original)));
 }
 
 // The folder's list of what follows the model names the pooling's own folder.
 void pooling(Draft& d) {
   constexpr int64_t kMean = 1, kCls = 2, kLast = 3;
-  const auto kind_of = [](std::string_view name) { return name == "mean" ? kMean : name == "cls" ? kCls : name == "lasttoken" ? kLast : int64_t{0}; };
+  const auto kind_of = [](std::string_view name) {
+    return name == "mean" ? kMean : name == "cls" ? kCls : name == "lasttoken" ? kLast : int64_t{0};
+  };
   if (const auto modules = d.folder.json_of("modules.json"); modules && modules->array() != nullptr) {
     for (const Json& one : *modules->array()) {
       if (!one.text("type").ends_with("Pooling")) continue;
       const std::string path(one.text("path"));
-      if (path.empty() || path.find('/') != std::string::npos || path == "..") throw Error(Errc::bad_file, fmt::format("modules.json: the pooling is in {}; needs a folder of this one", base::shown(path)));
+      if (path.empty() || path.find('/') != std::string::npos || path == "..")
+        throw Error(Errc::bad_file,
+                    fmt::format("modules.json: the pooling is in {}; needs a folder of this one", base::shown(path)));
       const auto config = d.folder.json_of(path + "/config.json");
-      if (!config) throw Error(Errc::bad_file, fmt::format("modules.json: the pooling is in {}, which has no config.json", base::shown(path)));
-      int64_t kind = config->flag("pooling_mode_mean_tokens")   ? kMean
-                     : config->flag("pooling_mode_cls_token")   ? kCls
-                     : config->flag("pooling_mode_lasttoken")   ? kLast
-                                                                : kind_of(config->text("pooling_mode"));
-      if (kind == 0) throw Error(Errc::unsupported, fmt::format("{}/config.json: the pooling is none of mean, CLS and last token", path));
+      if (!config)
+        throw Error(Errc::bad_file,
+                    fmt::format("modules.json: the pooling is in {}, which has no config.json", base::shown(path)));
+      int64_t kind = config->flag("pooling_mode_mean_tokens") ? kMean
+                     : config->flag("pooling_mode_cls_token") ? kCls
+                     : config->flag("pooling_mode_lasttoken") ? kLast
+                                                              : kind_of(config->text("pooling_mode"));
+      if (kind == 0)
+        throw Error(Errc::unsupported,
+                    fmt::format("{}/config.json: the pooling is none of mean, CLS and last token", path));
       d.count("pooling_type", kind);
       break;
     }
@@ -306,7 +341,8 @@ void check_bias(Draft& d, std::string_view flag, std::string_view tensor, bool o
   const bool wanted = d.config.flag(flag, otherwise);
   const bool found = std::any_of(d.outputs.begin(), d.outputs.end(), [&](const Output& o) { return o.name == tensor; });
   if (wanted != found) {
-    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}, but the folder has {} {}", flag, wanted, found ? "a" : "no", tensor));
+    throw Error(Errc::bad_file, fmt::format("config.json: {} is {}, but the folder has {} {}", flag, wanted,
+                                            found ? "a" : "no", tensor));
   }
 }
 
@@ -314,13 +350,16 @@ void check_bias(Draft& d, std::string_view flag, std::string_view tensor, bool o
 void note_window(Draft& d, std::string_view key) {
   const auto window = d.config.find_count(key);
   if (!window || *window >= d.config.count("max_position_embeddings")) return;
-  d.notes.push_back(fmt::format("config.json: {} = {} has no key in {} files; every token sees all before it, so answers differ beyond {} tokens", key, *window,
-                                d.architecture(), *window));
+  d.notes.push_back(fmt::format(
+      "config.json: {} = {} has no key in {} files; every token sees all before it, so answers differ beyond {} tokens",
+      key, *window, d.architecture(), *window));
 }
 
 void require_no_window(Draft& d) {
   if (d.config.flag("use_sliding_window", false)) {
-    throw Error(Errc::unsupported, fmt::format("config.json: use_sliding_window is true; {} files have no key for windows", d.architecture()));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("config.json: use_sliding_window is true; {} files have no key for windows", d.architecture()));
   }
   d.config.mark_read("sliding_window");
   d.config.mark_read("layer_types");
@@ -329,19 +368,25 @@ void require_no_window(Draft& d) {
 // Families of experts in every layer: layers without them have no place in the file's keys.
 void require_experts_everywhere(Draft& d) {
   const Json* dense = d.config.find("mlp_only_layers");
-  if ((dense != nullptr && dense->array() != nullptr && !dense->array()->empty()) || d.config.find_count("decoder_sparse_step").value_or(1) != 1) {
-    throw Error(Errc::unsupported, fmt::format("config.json: mlp_only_layers or decoder_sparse_step leave layers without experts; {} files have them in all",
+  if ((dense != nullptr && dense->array() != nullptr && !dense->array()->empty()) ||
+      d.config.find_count("decoder_sparse_step").value_or(1) != 1) {
+    throw Error(Errc::unsupported, fmt::format("config.json: mlp_only_layers or decoder_sparse_step leave layers "
+                                               "without experts; {} files have them in all",
                                                d.architecture()));
   }
 }
 
 void require_norm_of_router(Draft& d, std::string_view key) {
-  if (!d.config.flag(key, true)) throw Error(Errc::unsupported, fmt::format("config.json: {} is false; {} files have no key for it, and routers are normalised", key, d.architecture()));
+  if (!d.config.flag(key, true))
+    throw Error(Errc::unsupported,
+                fmt::format("config.json: {} is false; {} files have no key for it, and routers are normalised", key,
+                            d.architecture()));
 }
 
 FamilyOptions glm4_vocabulary() {
-  return {.pre_of = "glm4",
-          .special_texts = {{"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}}};
+  return {
+      .pre_of = "glm4",
+      .special_texts = {{"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}}};
 }
 
 }  // namespace assay::converting::parts

@@ -36,19 +36,22 @@ DeviceList list_devices(bool probe) {
   processor.name = processor_name();
   if (processor.name.empty()) processor.name = "processor";  // ARM's kernels tell no name
   processor.detail = fmt::format("{} cores, kernels", base::physical_cores());
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) processor.detail += fmt::format(" {}", backend::cpu::name(set));
+  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets())
+    processor.detail += fmt::format(" {}", backend::cpu::name(set));
   const int64_t page = sysconf(_SC_PAGESIZE);
   processor.memory_bytes = sysconf(_SC_PHYS_PAGES) * page;
   // Pages that cache files are free for whoever needs them.
-  processor.memory_free_bytes = static_cast<int64_t>(std::min(base::memory_available_bytes(), static_cast<uint64_t>(processor.memory_bytes)));
+  processor.memory_free_bytes =
+      static_cast<int64_t>(std::min(base::memory_available_bytes(), static_cast<uint64_t>(processor.memory_bytes)));
   result.devices.push_back(std::move(processor));
   backend::cuda::Devices found = backend::cuda::find_devices();
   result.no_cuda = std::move(found.why_none);
   int number = 0;
   for (backend::cuda::DeviceInfo& d : found.list) {
-    result.devices.push_back({"cuda", std::move(d.name),
-                              fmt::format("{} multiprocessors, compute capability {}.{}", d.n_multiprocessors, d.major, d.minor),
-                              d.memory_bytes, d.free_bytes, number++});
+    result.devices.push_back(
+        {"cuda", std::move(d.name),
+         fmt::format("{} multiprocessors, compute capability {}.{}", d.n_multiprocessors, d.major, d.minor),
+         d.memory_bytes, d.free_bytes, number++});
   }
   backend::vulkan::Devices vulkan = backend::vulkan::find_devices(probe);
   result.no_vulkan = std::move(vulkan.why_none);

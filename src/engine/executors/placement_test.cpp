@@ -15,8 +15,8 @@ ContextOptions on_gpus(int64_t n_gpu_layers, std::vector<int> devices, std::vect
   return options;
 }
 
-void expect(const ContextOptions& options, int64_t n_layers, const std::vector<int>& devices, const std::vector<int32_t>& borders,
-            const std::string& text) {
+void expect(const ContextOptions& options, int64_t n_layers, const std::vector<int>& devices,
+            const std::vector<int32_t>& borders, const std::string& text) {
   const Placement placed = place_layers(options, n_layers);
   EXPECT_EQ(placed.devices, devices) << text;
   EXPECT_EQ(placed.borders, borders) << text;

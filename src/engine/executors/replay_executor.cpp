@@ -14,9 +14,7 @@ namespace {
 class ReplayExecutor final : public ops::ForwardingExecutor {
  public:
   ReplayExecutor(std::unique_ptr<ops::Executor> inner, const ops::ExecutorOptions& options)
-      : ForwardingExecutor(std::move(inner)),
-        inner_(ForwardingExecutor::inner()),
-        options_(options),
+      : ForwardingExecutor(std::move(inner)), inner_(ForwardingExecutor::inner()), options_(options),
         tokens_(static_cast<size_t>(options.n_sequences)) {
     for (std::vector<int32_t>& tokens : tokens_) tokens.reserve(static_cast<size_t>(options.n_ctx));
     const auto n = static_cast<size_t>(options.n_batch_max);

@@ -18,7 +18,8 @@
 namespace assay::engine {
 namespace {
 
-// Puts the columns that the shards announce together and announces them as the whole plan's ops, one shard's thread at a time.
+// Puts the columns that the shards announce together and announces them as the whole plan's ops, one shard's thread at
+// a time.
 class ColumnJoiner {
  public:
   ColumnJoiner(const ops::Plan& whole, int n_shards) : whole_(whole), n_shards_(n_shards) {}
@@ -65,7 +66,8 @@ class ColumnJoiner {
 
 class ShardObserver final : public ops::OpObserver {
  public:
-  ShardObserver(const ops::PlanShard& shard, bool is_first, ColumnJoiner& joiner) : shard_(shard), is_first_(is_first), joiner_(joiner) {}
+  ShardObserver(const ops::PlanShard& shard, bool is_first, ColumnJoiner& joiner)
+      : shard_(shard), is_first_(is_first), joiner_(joiner) {}
 
   bool wants(const ops::Op& op) override {
     const ops::PlanShard::Origin& origin = origin_of(op);
@@ -94,13 +96,8 @@ const ops::Plan& checked(const ops::Plan& plan, const ops::ExecutorOptions& opti
 class ShardExecutor final : public ops::Executor {
  public:
   ShardExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, int n_shards, const MakeShard& make)
-      : plan_(plan),
-        options_(options),
-        shards_(ops::shard_plan(checked(plan, options), n_shards)),
-        threads_(n_shards),
-        barrier_(n_shards),
-        joiner_(plan, n_shards),
-        n_kept_(static_cast<size_t>(options.n_sequences)) {
+      : plan_(plan), options_(options), shards_(ops::shard_plan(checked(plan, options), n_shards)), threads_(n_shards),
+        barrier_(n_shards), joiner_(plan, n_shards), n_kept_(static_cast<size_t>(options.n_sequences)) {
     for (const ops::PlanShard& shard : shards_) {
       executors_.push_back(make(shard.plan, static_cast<int>(executors_.size()), barrier_));
       observers_.emplace_back(shard, observers_.empty(), joiner_);
@@ -136,7 +133,9 @@ class ShardExecutor final : public ops::Executor {
 
   // Every shard has all logits, and ranks them, for it may begin with the best token; the first one is asked.
   std::span<const float> logits(int64_t i_output) const override { return executors_.front()->logits(i_output); }
-  void read_logits(int64_t i_output, std::span<double> out) const override { executors_.front()->read_logits(i_output, out); }
+  void read_logits(int64_t i_output, std::span<double> out) const override {
+    executors_.front()->read_logits(i_output, out);
+  }
   ops::RunSupport supports() const override {  // what all of them do
     ops::RunSupport all = executors_.front()->supports();
     for (const auto& executor : executors_) {
@@ -145,10 +144,10 @@ class ShardExecutor final : public ops::Executor {
     }
     return all;
   }
-  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.front()->ranked(i_output); }
-  void truncate(int sequence, int64_t n_positions) override {
-    truncate_all(executors_, sequence, n_positions);
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
+    return executors_.front()->ranked(i_output);
   }
+  void truncate(int sequence, int64_t n_positions) override { truncate_all(executors_, sequence, n_positions); }
   int64_t n_positions(int sequence) const override { return executors_.front()->n_positions(sequence); }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override;
   size_t cache_bytes() const override { return sum(&ops::Executor::cache_bytes); }
@@ -186,16 +185,20 @@ void ShardExecutor::visit_cache(int sequence, const std::function<void(std::span
   std::vector<std::vector<std::byte>> bytes(shards_.size());
   for (size_t i = 0; i < shards_.size(); ++i) {
     std::vector<std::byte>& all = bytes[i];
-    executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) { all.insert(all.end(), some.begin(), some.end()); });
+    executors_[i]->visit_cache(
+        sequence, [&](std::span<const std::byte> some) { all.insert(all.end(), some.begin(), some.end()); });
   }
   std::vector<size_t> begins(shards_.size(), 0);  // of what the shard has of this layer's keys or values
   const auto n = static_cast<size_t>(n_positions(sequence));
   for (size_t layer = 0; layer < plan_.cache_layers.size(); ++layer) {
     const ops::CacheLayer& whole = plan_.cache_layers[layer];
-    for (const auto& [type, dim] : {std::pair(options_.cache_k, whole.head_dim), std::pair(options_.cache_v, whole.stored_v_dim())}) {
+    for (const auto& [type, dim] :
+         {std::pair(options_.cache_k, whole.head_dim), std::pair(options_.cache_v, whole.stored_v_dim())}) {
       const auto head_bytes = static_cast<size_t>(ops::cache_row_bytes(type, dim));
       const auto heads_of = [&](size_t i) { return shards_[i].kv_heads[layer]; };
-      const auto row_bytes = [&](size_t i) { return static_cast<size_t>(heads_of(i).end - heads_of(i).begin) * head_bytes; };
+      const auto row_bytes = [&](size_t i) {
+        return static_cast<size_t>(heads_of(i).end - heads_of(i).begin) * head_bytes;
+      };
       for (size_t position = 0; position < n; ++position) {
         for (int64_t head = 0; head < whole.n_kv_heads; ++head) {
           size_t i = 0;
@@ -212,8 +215,8 @@ void ShardExecutor::visit_cache(int sequence, const std::function<void(std::span
 
 }  // namespace
 
-std::unique_ptr<ops::Executor> make_shard_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, int n_shards,
-                                                   const MakeShard& make) {
+std::unique_ptr<ops::Executor> make_shard_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                                   int n_shards, const MakeShard& make) {
   return std::make_unique<ShardExecutor>(plan, options, n_shards, make);
 }
 

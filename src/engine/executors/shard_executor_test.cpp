@@ -1,5 +1,6 @@
-// A plan on 2 to 8 executors side by side has the bits of the plan on one: logits, cache and what an observer sees, in every format and
-// setting, for plans whose heads and rows divide evenly, unevenly or not at all. shard_real_test.cpp has the real models.
+// A plan on 2 to 8 executors side by side has the bits of the plan on one: logits, cache and what an observer sees, in
+// every format and setting, for plans whose heads and rows divide evenly, unevenly or not at all. shard_real_test.cpp
+// has the real models.
 #include "engine/executors/shard_executor.h"
 
 #include <gtest/gtest.h>
@@ -22,9 +23,10 @@ using test::CpuShards, test::options_of, test::run_all, test::Seen;
 TEST(ShardExecutor, AnyNumberOfShardsHasTheBitsOfOneExecutor) {
   base::ThreadPool pool(1);
   const auto best = backend::cpu::best_kernel_set();
-  const test::TinyShape shapes[] = {{.n_layers = 2, .window = 9, .dtype = tensor::DType::Q4_1},
-                                    {.n_layers = 2, .window = 9, .dtype = tensor::DType::Q8_0, .gemma = true, .tied = true},
-                                    {.d_model = 288, .n_heads = 9, .n_kv_heads = 3, .dtype = tensor::DType::F16, .biases = true}};
+  const test::TinyShape shapes[] = {
+      {.n_layers = 2, .window = 9, .dtype = tensor::DType::Q4_1},
+      {.n_layers = 2, .window = 9, .dtype = tensor::DType::Q8_0, .gemma = true, .tied = true},
+      {.d_model = 288, .n_heads = 9, .n_kv_heads = 3, .dtype = tensor::DType::F16, .biases = true}};
   for (const test::TinyShape& shape : shapes) {
     const test::TinyPlan tiny(shape);
     for (const ops::CacheType cache : {ops::CacheType::f16, ops::CacheType::q8_0, ops::CacheType::f32}) {
@@ -47,7 +49,8 @@ TEST(ShardExecutor, EveryFormat) {
   base::ThreadPool pool(1);
   const auto best = backend::cpu::best_kernel_set();
   for (const quant::Format& format : quant::all_formats()) {
-    const test::TinyPlan tiny({.d_model = 256, .d_ff = 768, .n_layers = 1, .n_heads = 8, .n_kv_heads = 4, .dtype = format.dtype});
+    const test::TinyPlan tiny(
+        {.d_model = 256, .d_ff = 768, .n_layers = 1, .n_heads = 8, .n_kv_heads = 4, .dtype = format.dtype});
     const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
     const Seen expected = run_all(*backend::cpu::make_cpu_executor(tiny.plan, options, {best}, pool), true);
     CpuShards shards(tiny.plan, options, 2, best);
@@ -75,10 +78,11 @@ TEST(ShardExecutor, ARunThatFailsLeavesEveryShardAsItWas) {
   const auto best = backend::cpu::best_kernel_set();
   const test::TinyPlan tiny({.n_layers = 3});
   const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
-  CpuShards shards(tiny.plan, options, 4, best, [](std::unique_ptr<ops::Executor> inner, int i) -> std::unique_ptr<ops::Executor> {
-    if (i != 2) return inner;
-    return std::make_unique<test::Failing>(std::move(inner), 2);
-  });
+  CpuShards shards(tiny.plan, options, 4, best,
+                   [](std::unique_ptr<ops::Executor> inner, int i) -> std::unique_ptr<ops::Executor> {
+                     if (i != 2) return inner;
+                     return std::make_unique<test::Failing>(std::move(inner), 2);
+                   });
   const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {best}, pool);
   const std::vector<int32_t> first = {1, 2, 3}, second = {4, 5}, at_0 = {0, 1, 2}, at_3 = {3, 4};
   const std::vector<uint8_t> outputs = {0, 0, 1}, last = {0, 1};

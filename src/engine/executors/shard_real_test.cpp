@@ -1,5 +1,5 @@
-// Both real models on 2 and 4 executors side by side: logits and cache have the bits of one. SmolLM2 has 9 heads on 3 KV heads, which 2
-// shards divide unevenly and 4 do not; Gemma 3 has one KV head, which all shards have.
+// Both real models on 2 and 4 executors side by side: logits and cache have the bits of one. SmolLM2 has 9 heads on 3
+// KV heads, which 2 shards divide unevenly and 4 do not; Gemma 3 has one KV head, which all shards have.
 #include <gtest/gtest.h>
 
 #include "backend/cpu/runtime/cpu_executor.h"
@@ -28,7 +28,6 @@ void expect_same_on_real(const std::filesystem::path& path) {
 }
 TEST(ShardsOfRealModels, SmolLm2) { expect_same_on_real(test::smollm2()); }
 TEST(ShardsOfRealModels, Gemma3) { expect_same_on_real(test::gemma3()); }
-
 
 }  // namespace
 }  // namespace assay::engine

@@ -35,8 +35,10 @@ class PartObserver final : public ops::OpObserver {
 
 class SplitExecutor final : public ops::Executor {
  public:
-  SplitExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> borders, const MakePart& make)
-      : parts_(ops::split_plan(plan, borders)), cache_k_(options.cache_k), cache_v_(options.cache_v), n_kept_(static_cast<size_t>(options.n_sequences)) {
+  SplitExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> borders,
+                const MakePart& make)
+      : parts_(ops::split_plan(plan, borders)), cache_k_(options.cache_k), cache_v_(options.cache_v),
+        n_kept_(static_cast<size_t>(options.n_sequences)) {
     for (const ops::PlanPart& part : parts_) {
       executors_.push_back(make(part.plan, static_cast<int>(executors_.size())));
       observers_.emplace_back(plan, part);
@@ -54,15 +56,17 @@ class SplitExecutor final : public ops::Executor {
   }
 
   std::span<const float> logits(int64_t i_output) const override { return executors_.back()->logits(i_output); }
-  void read_logits(int64_t i_output, std::span<double> out) const override { executors_.back()->read_logits(i_output, out); }
+  void read_logits(int64_t i_output, std::span<double> out) const override {
+    executors_.back()->read_logits(i_output, out);
+  }
   ops::RunSupport supports() const override {
     const ops::RunSupport last = executors_.back()->supports();
     return {last.n_ranked_max, false, false};
   }
-  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override { return executors_.back()->ranked(i_output); }
-  void truncate(int sequence, int64_t n_positions) override {
-    truncate_all(executors_, sequence, n_positions);
+  std::span<const ops::RankedLogit> ranked(int64_t i_output) const override {
+    return executors_.back()->ranked(i_output);
   }
+  void truncate(int sequence, int64_t n_positions) override { truncate_all(executors_, sequence, n_positions); }
   int64_t n_positions(int sequence) const override { return executors_.back()->n_positions(sequence); }
   // The parts take, share and free the same pages, so that what one says of its tables holds for all.
   ops::CachePages pages() const override {
@@ -78,7 +82,9 @@ class SplitExecutor final : public ops::Executor {
     }
     return all;
   }
-  int64_t n_pages_needed(int sequence, int64_t n_more) const override { return executors_.front()->n_pages_needed(sequence, n_more); }
+  int64_t n_pages_needed(int sequence, int64_t n_more) const override {
+    return executors_.front()->n_pages_needed(sequence, n_more);
+  }
   bool fork(int from, int64_t n_positions, int to) override {
     const auto is_forked = [&](const auto& executor) { return executor->fork(from, n_positions, to); };
     if (pages().n_positions > 0 && std::all_of(executors_.begin(), executors_.end(), is_forked)) return true;
@@ -96,29 +102,39 @@ class SplitExecutor final : public ops::Executor {
     return n;
   }
   bool holds_window(int sequence, int64_t i_page) const override {
-    return std::all_of(executors_.begin(), executors_.end(), [&](const auto& executor) { return executor->holds_window(sequence, i_page); });
+    return std::all_of(executors_.begin(), executors_.end(),
+                       [&](const auto& executor) { return executor->holds_window(sequence, i_page); });
   }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
     if (!is_image(image.size())) return false;
-    return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) { return part.read_page(sequence, i_page, own); });
+    return for_images(
+        image, [&](ops::Executor& part, std::span<std::byte> own) { return part.read_page(sequence, i_page, own); });
   }
   bool append_page(int sequence, int64_t n_positions, std::span<const std::byte> image) override {
-    return append(sequence, image, [&](ops::Executor& part, std::span<const std::byte> own) { return part.append_page(sequence, n_positions, own); });
+    return append(sequence, image, [&](ops::Executor& part, std::span<const std::byte> own) {
+      return part.append_page(sequence, n_positions, own);
+    });
   }
-  bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) const override {
+  bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image,
+                       base::PendingCopies& copies) const override {
     if (!is_image(image.size())) return false;
-    return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) { return part.begin_read_page(sequence, i_page, own, copies); });
+    return for_images(image, [&](ops::Executor& part, std::span<std::byte> own) {
+      return part.begin_read_page(sequence, i_page, own, copies);
+    });
   }
-  bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image, base::PendingCopies& copies) override {
+  bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image,
+                         base::PendingCopies& copies) override {
     return append(sequence, image, [&](ops::Executor& part, std::span<const std::byte> own) {
       return part.begin_append_page(sequence, n_positions, own, copies);
     });
   }
   bool is_ready(int sequence) const override {
-    return std::all_of(executors_.begin(), executors_.end(), [&](const auto& executor) { return executor->is_ready(sequence); });
+    return std::all_of(executors_.begin(), executors_.end(),
+                       [&](const auto& executor) { return executor->is_ready(sequence); });
   }
   void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const override {
-    const bool has_states = std::any_of(parts_.begin(), parts_.end(), [](const ops::PlanPart& part) { return !part.plan.states.empty(); });
+    const bool has_states =
+        std::any_of(parts_.begin(), parts_.end(), [](const ops::PlanPart& part) { return !part.plan.states.empty(); });
     if (!has_states) {
       for (const auto& executor : executors_) executor->visit_cache(sequence, sink);
       return;
@@ -126,7 +142,9 @@ class SplitExecutor final : public ops::Executor {
     // As of one executor: keys and values of all parts, then their states.
     std::vector<std::vector<std::byte>> bytes(parts_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
-      executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) { bytes[i].insert(bytes[i].end(), some.begin(), some.end()); });
+      executors_[i]->visit_cache(sequence, [&](std::span<const std::byte> some) {
+        bytes[i].insert(bytes[i].end(), some.begin(), some.end());
+      });
     }
     for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).first(kv_bytes(i, sequence)));
     for (size_t i = 0; i < parts_.size(); ++i) sink(std::span(bytes[i]).subspan(kv_bytes(i, sequence)));
@@ -184,7 +202,8 @@ class SplitExecutor final : public ops::Executor {
   size_t kv_bytes(size_t i_part, int sequence) const {
     int64_t bytes = 0;
     for (const ops::CacheLayer& layer : parts_[i_part].plan.cache_layers) {
-      bytes += layer.n_kv_heads * (ops::cache_row_bytes(cache_k_, layer.head_dim) + ops::cache_row_bytes(cache_v_, layer.stored_v_dim()));
+      bytes += layer.n_kv_heads *
+               (ops::cache_row_bytes(cache_k_, layer.head_dim) + ops::cache_row_bytes(cache_v_, layer.stored_v_dim()));
     }
     return static_cast<size_t>(bytes * n_positions(sequence));
   }
@@ -203,8 +222,8 @@ class SplitExecutor final : public ops::Executor {
 
 }  // namespace
 
-std::unique_ptr<ops::Executor> make_split_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> borders,
-                                                   const MakePart& make) {
+std::unique_ptr<ops::Executor> make_split_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                                   std::span<const int32_t> borders, const MakePart& make) {
   return std::make_unique<SplitExecutor>(plan, options, borders, make);
 }
 

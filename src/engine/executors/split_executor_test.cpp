@@ -1,5 +1,5 @@
-// A plan on two or three executors has the bits of the plan on one: logits, cache and what an observer sees, in every setting, with the
-// parts on kernel sets of their own.
+// A plan on two or three executors has the bits of the plan on one: logits, cache and what an observer sees, in every
+// setting, with the parts on kernel sets of their own.
 #include "engine/executors/split_executor.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ TEST(SplitExecutor, EverySplitHasTheBitsOfOneExecutor) {
   base::ThreadPool pool(1);
   const auto best = backend::cpu::best_kernel_set();
   for (const bool gemma : {false, true}) {
-    const test::TinyPlan tiny({.n_layers = 4, .window = 9, .dtype = gemma ? tensor::DType::Q8_0 : tensor::DType::Q4_1, .gemma = gemma});
+    const test::TinyPlan tiny(
+        {.n_layers = 4, .window = 9, .dtype = gemma ? tensor::DType::Q8_0 : tensor::DType::Q4_1, .gemma = gemma});
     for (const ops::CacheType cache : {ops::CacheType::f16, ops::CacheType::q8_0, ops::CacheType::f32}) {
       for (const auto& [as_f32, planes] : {std::pair(false, 2), std::pair(false, 1), std::pair(true, 2)}) {
         const ops::ExecutorOptions options = options_of(cache, as_f32, planes);
@@ -33,7 +34,8 @@ TEST(SplitExecutor, EverySplitHasTheBitsOfOneExecutor) {
             return backend::cpu::make_cpu_executor(part, options, {i % 2 == 0 ? KernelSet::reference : best}, pool);
           };
           const auto split = make_split_executor(tiny.plan, options, borders, make);
-          EXPECT_TRUE(run_all(*split, true) == expected) << gemma << " " << static_cast<int>(cache) << as_f32 << planes << ", " << borders.size() + 1 << " parts";
+          EXPECT_TRUE(run_all(*split, true) == expected)
+              << gemma << " " << static_cast<int>(cache) << as_f32 << planes << ", " << borders.size() + 1 << " parts";
           EXPECT_EQ(split->cache_bytes(), whole->cache_bytes());
         }
       }
@@ -45,7 +47,9 @@ TEST(SplitExecutor, ObservingChangesNoBit) {
   base::ThreadPool pool(1);
   const test::TinyPlan tiny({.n_layers = 3});
   const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
-  const auto make = [&](const ops::Plan& part, int) { return backend::cpu::make_cpu_executor(part, options, {}, pool); };
+  const auto make = [&](const ops::Plan& part, int) {
+    return backend::cpu::make_cpu_executor(part, options, {}, pool);
+  };
   const Seen expected = run_all(*make_split_executor(tiny.plan, options, std::vector<int32_t>{2}, make), true);
   Seen unobserved = run_all(*make_split_executor(tiny.plan, options, std::vector<int32_t>{2}, make), false);
   EXPECT_TRUE(unobserved.values.empty());
@@ -60,7 +64,9 @@ TEST(SplitExecutor, PartsGiveBackWhatLiesBehindTheirWindows) {
   ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
   options.n_ctx = options.n_batch_max = 300;
   options.n_sequences = 2;
-  const auto make = [&](const ops::Plan& part, int) { return backend::cpu::make_cpu_executor(part, options, {}, pool); };
+  const auto make = [&](const ops::Plan& part, int) {
+    return backend::cpu::make_cpu_executor(part, options, {}, pool);
+  };
   const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
   const auto split = make_split_executor(tiny.plan, options, std::vector<int32_t>{1, 2}, make);
   std::vector<int32_t> ids, positions;
@@ -69,7 +75,8 @@ TEST(SplitExecutor, PartsGiveBackWhatLiesBehindTheirWindows) {
     const std::vector<int32_t> sequences(end - begin, sequence);
     std::vector<uint8_t> outputs(end - begin);
     outputs.back() = 1;
-    executor.run({std::span(ids).subspan(begin, end - begin), std::span(positions).subspan(begin, end - begin), sequences, outputs});
+    executor.run({std::span(ids).subspan(begin, end - begin), std::span(positions).subspan(begin, end - begin),
+                  sequences, outputs});
     const std::span<const float> logits = executor.logits(0);
     return std::vector<float>(logits.begin(), logits.end());
   };
@@ -124,7 +131,9 @@ TEST(SplitExecutor, PagesAreSharedKeptAndBroughtBack) {
   const test::TinyPlan tiny({.n_layers = 3});
   ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
   options.n_ctx = 200, options.n_batch_max = 200, options.n_sequences = 3;
-  const auto make = [&](const ops::Plan& part, int) { return backend::cpu::make_cpu_executor(part, options, {}, pool); };
+  const auto make = [&](const ops::Plan& part, int) {
+    return backend::cpu::make_cpu_executor(part, options, {}, pool);
+  };
   const auto split = make_split_executor(tiny.plan, options, std::vector<int32_t>{1, 2}, make);
   const auto whole = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
   EXPECT_EQ(split->pages().page_bytes, whole->pages().page_bytes);
@@ -133,7 +142,8 @@ TEST(SplitExecutor, PagesAreSharedKeptAndBroughtBack) {
   const auto run = [&](ops::Executor& executor, size_t begin, size_t n, int32_t sequence) {
     std::vector<uint8_t> outputs(n, 0);
     outputs.back() = 1;
-    executor.run({std::span(tokens).subspan(begin, n), std::span(positions).subspan(begin, n), std::vector<int32_t>(n, sequence), outputs});
+    executor.run({std::span(tokens).subspan(begin, n), std::span(positions).subspan(begin, n),
+                  std::vector<int32_t>(n, sequence), outputs});
   };
   std::vector<std::vector<float>> logits;
   for (ops::Executor* executor : {split.get(), whole.get()}) {

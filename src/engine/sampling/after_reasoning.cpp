@@ -45,12 +45,8 @@ class AfterReasoning {
  public:
   AfterReasoning(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max,
                  TokenMask rest, std::shared_ptr<const TokensWithMore> with_more)
-      : tokenizer_(std::move(tokenizer)),
-        end_(marks.close),
-        closing_(ids_of(marks.close)),
-        n_max_(n_max),
-        rest_(std::move(rest)),
-        with_more_(std::move(with_more)) {
+      : tokenizer_(std::move(tokenizer)), end_(marks.close), closing_(ids_of(marks.close)), n_max_(n_max),
+        rest_(std::move(rest)), with_more_(std::move(with_more)) {
     const std::vector<TokenId> open = ids_of(marks.open);
     if (open.size() == 1) open_ = open[0];
     place_ = is_open ? Place::inside : open_ && n_max != 0 ? Place::before : Place::after;

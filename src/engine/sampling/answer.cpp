@@ -28,18 +28,13 @@ Sampler make_sampler(const Model& model, const GenerateOptions& options) {
 }  // namespace
 
 Answer::Answer(const Model& model, const GenerateOptions& options)
-    : model_(&model),
-      stop_at_end_(options.stop_at_end),
-      stop_ids_(options.stop_ids),
-      request_(options.request),
-      n_top_logprobs_(options.n_top_logprobs),
-      mask_(options.mask),
-      visible_(options.visible),
-      sampler_(make_sampler(model, options)),
-      stop_(options.stop) {
+    : model_(&model), stop_at_end_(options.stop_at_end), stop_ids_(options.stop_ids), request_(options.request),
+      n_top_logprobs_(options.n_top_logprobs), mask_(options.mask), visible_(options.visible),
+      sampler_(make_sampler(model, options)), stop_(options.stop) {
   for (const TokenId id : stop_ids_) {
     if (id >= 0 && id < model.vocab_size()) continue;
-    throw Error(Errc::bad_request, fmt::format("stop id {}: the vocabulary has ids 0 to {}", id, model.vocab_size() - 1));
+    throw Error(Errc::bad_request,
+                fmt::format("stop id {}: the vocabulary has ids 0 to {}", id, model.vocab_size() - 1));
   }
   if (n_top_logprobs_ > model.vocab_size()) {
     throw Error(Errc::bad_request,
@@ -48,9 +43,7 @@ Answer::Answer(const Model& model, const GenerateOptions& options)
   if (model.tokenizer()) decoder_.emplace(model.tokenizer(), options.special);
 }
 
-int64_t Answer::n_ranked() const noexcept {
-  return n_top_logprobs_ >= 0 ? 0 : sampler_.n_ranked();
-}
+int64_t Answer::n_ranked() const noexcept { return n_top_logprobs_ >= 0 ? 0 : sampler_.n_ranked(); }
 
 void Answer::start(std::span<const TokenId> prompt) {
   sampler_.start(prompt, request_);

@@ -22,8 +22,8 @@ class Answer {
   // How many of the best logits a draw needs, of those that the mask leaves; 0: all logits.
   int64_t n_ranked() const noexcept;
   bool has_mask() const noexcept { return static_cast<bool>(mask_); }
-  // What the mask leaves for the next draw, which then does not ask it any more; nothing: all tokens, or an error, which
-  // the draw throws. For who has the best of these logits found elsewhere.
+  // What the mask leaves for the next draw, which then does not ask it any more; nothing: all tokens, or an error,
+  // which the draw throws. For who has the best of these logits found elsewhere.
   std::span<const uint64_t> look_ahead() noexcept;
   bool has_looked_ahead() const noexcept { return is_asked_; }
   bool wants_wide() const noexcept { return n_top_logprobs_ >= 0; }
@@ -37,7 +37,7 @@ class Answer {
   bool decides(std::span<const RankedLogit> best) const noexcept { return sampler_.decides(best); }
   // n_ranked() of them or fewer, at least one; with a mask, after look_ahead(), of what it leaves.
   TokenId draw(std::span<const RankedLogit> best);
-  bool ended() const noexcept { return ended_; }    // with an end-of-generation token, a stop id or a stop string
+  bool ended() const noexcept { return ended_; }  // with an end-of-generation token, a stop id or a stop string
   // Text that became certain with the last draw: whole characters, no part of a stop string. finish(): what is left.
   std::string_view shown() const noexcept { return shown_; }
   std::string_view finish();
@@ -45,7 +45,7 @@ class Answer {
   const std::vector<TokenId>& ids() const noexcept { return ids_; }
   std::vector<TokenId> take_ids() noexcept { return std::move(ids_); }
   const std::optional<TokenLogprobs>& logprobs() const noexcept { return logprobs_; }  // of the last token
-  const std::string* stop_string() const noexcept { return stop_.matched(); }  // which one ended it
+  const std::string* stop_string() const noexcept { return stop_.matched(); }          // which one ended it
 
  private:
   TokenId accept(TokenId id);

@@ -1,4 +1,5 @@
-// One answer: logprobs are of the model's own distribution whatever the sampler does; a mask forbids and changes nothing else.
+// One answer: logprobs are of the model's own distribution whatever the sampler does; a mask forbids and changes
+// nothing else.
 #include "engine/sampling/answer.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +81,8 @@ TEST_F(AnswerTest, AMaskForbidsAndChangesNothingElse) {
   EXPECT_THROW(run(), Error);
 }
 
-// The best of what a mask leaves give the draws that all logits give, whoever ranked them; the mask is asked once a draw.
+// The best of what a mask leaves give the draws that all logits give, whoever ranked them; the mask is asked once a
+// draw.
 TEST_F(AnswerTest, LookingAheadChangesNoDraw) {
   options_.n_top_logprobs = -1;
   for (const int64_t top_k : {1, 3, 40, 0}) {
@@ -111,7 +113,8 @@ TEST_F(AnswerTest, LookingAheadChangesNoDraw) {
         const auto at = static_cast<size_t>(id);
         if (allowed.empty() || (allowed[at / 64] >> (at % 64) & 1) != 0) best.push_back({id, logits[at]});
       }
-      std::stable_sort(best.begin(), best.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
+      std::stable_sort(best.begin(), best.end(),
+                       [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
       best.resize(std::min(best.size(), static_cast<size_t>(n)));
       const TokenId found = n > 0 ? ahead.draw(best) : ahead.draw(logits);
       EXPECT_EQ(plain.draw(logits), found) << i << " of " << top_k;

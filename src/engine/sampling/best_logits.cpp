@@ -7,7 +7,9 @@
 namespace assay::engine {
 
 std::vector<std::pair<TokenId, double>> best_logits(std::span<const double> logits, int64_t n) {
-  const auto better = [](const auto& a, const auto& b) { return a.second > b.second || (a.second == b.second && a.first < b.first); };
+  const auto better = [](const auto& a, const auto& b) {
+    return a.second > b.second || (a.second == b.second && a.first < b.first);
+  };
   std::vector<std::pair<TokenId, double>> heap;  // the worst of the best so far stands in front
   const size_t size = static_cast<size_t>(std::clamp<int64_t>(n, 0, static_cast<int64_t>(logits.size())));
   heap.reserve(size);

@@ -6,8 +6,7 @@
 namespace assay::engine {
 namespace {
 
-constexpr double kPenaltyMax =
-    1e30;  // so that a long repetition is forbidden without becoming infinite
+constexpr double kPenaltyMax = 1e30;  // so that a long repetition is forbidden without becoming infinite
 
 double power(double base, int64_t exponent) noexcept {
   double result = 1;
@@ -22,14 +21,10 @@ double power(double base, int64_t exponent) noexcept {
 }  // namespace
 
 Dry::Dry(const SamplerOptions& options, Sampler::TokenText token_text)
-    : multiplier_(options.dry_multiplier),
-      base_(options.dry_base),
-      allowed_length_(options.dry_allowed_length),
-      last_n_(options.dry_penalty_last_n),
-      token_text_(std::move(token_text)) {
+    : multiplier_(options.dry_multiplier), base_(options.dry_base), allowed_length_(options.dry_allowed_length),
+      last_n_(options.dry_penalty_last_n), token_text_(std::move(token_text)) {
   if (token_text_) breakers_ = options.dry_sequence_breakers;
-  for (const std::string& breaker : breakers_)
-    breaker_bytes_max_ = std::max(breaker_bytes_max_, breaker.size());
+  for (const std::string& breaker : breakers_) breaker_bytes_max_ = std::max(breaker_bytes_max_, breaker.size());
 }
 
 void Dry::clear() {
@@ -75,8 +70,7 @@ void Dry::apply(std::span<const TokenId> history, std::span<float> logits) {
   for (size_t i = 0; i < found_.size(); ++i) {
     if (i + 1 < found_.size() && found_[i + 1].first == found_[i].first)
       continue;  // the longest of a token stands last
-    const double penalty =
-        std::min(multiplier_ * power(base_, found_[i].second - allowed_length_), kPenaltyMax);
+    const double penalty = std::min(multiplier_ * power(base_, found_[i].second - allowed_length_), kPenaltyMax);
     logits[static_cast<size_t>(found_[i].first)] -= static_cast<float>(penalty);
   }
 }

@@ -9,8 +9,8 @@
 #include "assay/error.h"
 #include "assay/score.h"
 #include "assay/utf8.h"
-#include "engine/sampling/best_logits.h"
 #include "engine/metadata_json.h"
+#include "engine/sampling/best_logits.h"
 
 namespace assay {
 namespace {
@@ -24,7 +24,8 @@ void write_token(const Tokenizer* tokenizer, TokenId id, double logprob, std::st
   if (tokenizer != nullptr) {
     out += "\"bytes\":[";
     const std::string bytes = tokenizer->piece(id);
-    for (size_t i = 0; i < bytes.size(); ++i) fmt::format_to(end, "{}{}", i > 0 ? "," : "", static_cast<unsigned char>(bytes[i]));
+    for (size_t i = 0; i < bytes.size(); ++i)
+      fmt::format_to(end, "{}{}", i > 0 ? "," : "", static_cast<unsigned char>(bytes[i]));
     out += "],";
   }
   if (std::isfinite(logprob)) {
@@ -38,8 +39,10 @@ void write_token(const Tokenizer* tokenizer, TokenId id, double logprob, std::st
 
 TokenLogprobs token_logprobs(std::span<const double> logits, TokenId id, int64_t n_top) {
   const auto size = static_cast<int64_t>(logits.size());
-  if (id < 0 || id >= size) throw Error(Errc::bad_request, fmt::format("token {}: the vocabulary has ids 0 to {}", id, size - 1));
-  if (n_top < 0 || n_top > size) throw Error(Errc::bad_request, fmt::format("{} top logprobs: needs 0 to {}", n_top, size));
+  if (id < 0 || id >= size)
+    throw Error(Errc::bad_request, fmt::format("token {}: the vocabulary has ids 0 to {}", id, size - 1));
+  if (n_top < 0 || n_top > size)
+    throw Error(Errc::bad_request, fmt::format("{} top logprobs: needs 0 to {}", n_top, size));
   const double total = log_sum_exp(logits);
   TokenLogprobs result{id, logits[static_cast<size_t>(id)] - total, engine::best_logits(logits, n_top)};
   for (auto& [best, logprob] : result.top) logprob -= total;

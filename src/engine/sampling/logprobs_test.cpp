@@ -43,8 +43,9 @@ TEST(Logprobs, AreLogitsLessTheSumOfAll) {
 
 TEST(Logprobs, JsonHasNullForWhatIsNoNumber) {
   const std::vector<TokenLogprobs> places = {{7, kNaN, {}}, {8, -0.5, {{9, -kInfinity}}}};
-  EXPECT_EQ(logprobs_json(nullptr, places),
-            R"({"content":[{"id":7,"logprob":null,"top_logprobs":[]},{"id":8,"logprob":-0.5,"top_logprobs":[{"id":9,"logprob":null}]}]})");
+  EXPECT_EQ(
+      logprobs_json(nullptr, places),
+      R"({"content":[{"id":7,"logprob":null,"top_logprobs":[]},{"id":8,"logprob":-0.5,"top_logprobs":[{"id":9,"logprob":null}]}]})");
 }
 
 class LogprobsOfAnswers : public ::testing::Test {
@@ -80,7 +81,8 @@ TEST_F(LogprobsOfAnswers, ComeFromTheLogitsBeforeSampling) {
     double sum = 0;
     for (const float x : logits) sum += std::exp(static_cast<double>(x));
     EXPECT_EQ(g.logprobs[i].id, g.ids[i]);
-    EXPECT_NEAR(g.logprobs[i].logprob, static_cast<double>(logits[static_cast<size_t>(g.ids[i])]) - std::log(sum), 1e-12);
+    EXPECT_NEAR(g.logprobs[i].logprob, static_cast<double>(logits[static_cast<size_t>(g.ids[i])]) - std::log(sum),
+                1e-12);
     ASSERT_EQ(g.logprobs[i].top.size(), 3u);
     EXPECT_EQ(g.logprobs[i].top[0].first, argmax(logits));
     ids.push_back(g.ids[i]);

@@ -8,8 +8,7 @@
 
 namespace assay::engine {
 
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
-                                          std::array<uint32_t, 2> key) noexcept {
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) noexcept {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
@@ -28,8 +27,7 @@ struct Draws {
 inline Draws draws(uint64_t seed, uint64_t request, uint64_t position) noexcept {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
-  const auto w = philox4x32({low(position), high(position), low(request), high(request)},
-                            {low(seed), high(seed)});
+  const auto w = philox4x32({low(position), high(position), low(request), high(request)}, {low(seed), high(seed)});
   const auto unit = [](uint32_t a, uint32_t b) {
     return static_cast<double>(((uint64_t{a} << 32) | b) >> 11) * 0x1p-53;
   };

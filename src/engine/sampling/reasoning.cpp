@@ -15,12 +15,12 @@ struct KnownMarks {
   std::string_view open, close;
 };
 constexpr KnownMarks kKnown[] = {
-    {"<think>", "</think>"},                          // DeepSeek R1, Qwen 3, SmolLM 3 and most others
+    {"<think>", "</think>"},  // DeepSeek R1, Qwen 3, SmolLM 3 and most others
     {"<thinking>", "</thinking>"},
     {"<reasoning>", "</reasoning>"},
-    {"<seed:think>", "</seed:think>"},                // Seed-OSS
-    {"[THINK]", "[/THINK]"},                          // Magistral
-    {"<|START_THINKING|>", "<|END_THINKING|>"},       // Command R7B, Command A
+    {"<seed:think>", "</seed:think>"},           // Seed-OSS
+    {"[THINK]", "[/THINK]"},                     // Magistral
+    {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command R7B, Command A
 };
 
 // The length of the longest end of `text` with which `mark` begins, but not all of it.
@@ -135,9 +135,7 @@ namespace {
 class Budget {
  public:
   Budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max)
-      : tokenizer_(std::move(tokenizer)),
-        splitter_(marks, is_open),
-        n_max_(n_max),
+      : tokenizer_(std::move(tokenizer)), splitter_(marks, is_open), n_max_(n_max),
         closing_(tokenizer_->encode(marks.close, {.parse_special = true, .add_bos = false, .add_eos = false})),
         words_((static_cast<size_t>(tokenizer_->vocab_size()) + 63) / 64) {}
 
@@ -166,13 +164,14 @@ class Budget {
 
 }  // namespace
 
-TokenMask reasoning_budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open, int64_t n_max) {
+TokenMask reasoning_budget(std::shared_ptr<const Tokenizer> tokenizer, const ReasoningMarks& marks, bool is_open,
+                           int64_t n_max) {
   auto budget = std::make_shared<Budget>(std::move(tokenizer), marks, is_open, n_max);
   return [budget](std::span<const TokenId> answer) { return budget->allowed(answer); };
 }
 
-Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning, const Generator::TextSink& sink,
-                      const std::function<bool()>& cancelled) {
+Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOptions& reasoning,
+                      const Generator::TextSink& sink, const std::function<bool()>& cancelled) {
   const auto& tokenizer = scheduler.context().model().tokenizer();
   if (!reasoning.marks || !tokenizer) return run_request(scheduler, std::move(request), sink, cancelled);
   const bool is_open = opens_reasoning(*tokenizer, *reasoning.marks, request.prompt);
@@ -192,7 +191,8 @@ Generation run_parted(Scheduler& scheduler, Request request, const ReasoningOpti
     if (reasoning.sink && !part.reasoning.empty()) reasoning.sink(part.reasoning);
     if (sink && !part.text.empty()) sink(part.text);
   };
-  Generation result = run_request(scheduler, std::move(request), [&](std::string_view text) { show(splitter.push(text)); }, cancelled);
+  Generation result = run_request(
+      scheduler, std::move(request), [&](std::string_view text) { show(splitter.push(text)); }, cancelled);
   show(splitter.finish());
   result.text = std::move(all.text);
   result.reasoning = std::move(all.reasoning);

@@ -36,35 +36,29 @@ std::span<const TokenId> last(const std::vector<TokenId>& history, int64_t n) no
 }  // namespace
 
 void check(const SamplerOptions& o) {
-  require_range(within(o.temperature, -1e6, 1e6), "temperature", o.temperature,
-                "a number of at most 1e6");
+  require_range(within(o.temperature, -1e6, 1e6), "temperature", o.temperature, "a number of at most 1e6");
   require_range(within(o.dynamic_range, 0, 1e6), "dynamic temperature range", o.dynamic_range,
                 "a number from 0 to 1e6");
-  require_range(within(o.dynamic_exponent, 0, 1e3), "dynamic temperature exponent",
-                o.dynamic_exponent, "a number from 0 to 1000");
+  require_range(within(o.dynamic_exponent, 0, 1e3), "dynamic temperature exponent", o.dynamic_exponent,
+                "a number from 0 to 1000");
   require_range(within(o.top_p, 0, 1e6), "top-p", o.top_p, "a number of at least 0");
   require_range(within(o.min_p, -1e6, 1), "min-p", o.min_p, "a number of at most 1");
   require_range(within(o.typical_p, 0, 1e6), "typical-p", o.typical_p, "a number of at least 0");
-  require_range(within(o.top_n_sigma, -1e6, 1e6), "top-n-sigma", o.top_n_sigma,
-                "a number of at most 1e6");
-  require_range(within(o.xtc_probability, 0, 1), "xtc probability", o.xtc_probability,
-                "a number from 0 to 1");
-  require_range(within(o.xtc_threshold, 0, 1), "xtc threshold", o.xtc_threshold,
-                "a number from 0 to 1");
+  require_range(within(o.top_n_sigma, -1e6, 1e6), "top-n-sigma", o.top_n_sigma, "a number of at most 1e6");
+  require_range(within(o.xtc_probability, 0, 1), "xtc probability", o.xtc_probability, "a number from 0 to 1");
+  require_range(within(o.xtc_threshold, 0, 1), "xtc threshold", o.xtc_threshold, "a number from 0 to 1");
   require_range(o.penalty_last_n >= -1, "repeat last n", static_cast<double>(o.penalty_last_n),
                 "a count, 0 (off) or -1 (all)");
-  require_range(within(o.repeat_penalty, 1 / kPenaltyMax, kPenaltyMax), "repeat penalty",
-                o.repeat_penalty, "a number above 0 (1e-6 to 1e6)");
-  require_range(within(o.frequency_penalty, -kPenaltyMax, kPenaltyMax), "frequency penalty",
-                o.frequency_penalty, "a number from -1e6 to 1e6");
-  require_range(within(o.presence_penalty, -kPenaltyMax, kPenaltyMax), "presence penalty",
-                o.presence_penalty, "a number from -1e6 to 1e6");
-  require_range(within(o.dry_multiplier, 0, kPenaltyMax), "dry multiplier", o.dry_multiplier,
-                "a number from 0 to 1e6");
-  require_range(within(o.dry_base, 1, kPenaltyMax), "dry base", o.dry_base,
-                "a number from 1 to 1e6");
-  require_range(o.dry_allowed_length >= 1, "dry allowed length",
-                static_cast<double>(o.dry_allowed_length), "a count of at least 1");
+  require_range(within(o.repeat_penalty, 1 / kPenaltyMax, kPenaltyMax), "repeat penalty", o.repeat_penalty,
+                "a number above 0 (1e-6 to 1e6)");
+  require_range(within(o.frequency_penalty, -kPenaltyMax, kPenaltyMax), "frequency penalty", o.frequency_penalty,
+                "a number from -1e6 to 1e6");
+  require_range(within(o.presence_penalty, -kPenaltyMax, kPenaltyMax), "presence penalty", o.presence_penalty,
+                "a number from -1e6 to 1e6");
+  require_range(within(o.dry_multiplier, 0, kPenaltyMax), "dry multiplier", o.dry_multiplier, "a number from 0 to 1e6");
+  require_range(within(o.dry_base, 1, kPenaltyMax), "dry base", o.dry_base, "a number from 1 to 1e6");
+  require_range(o.dry_allowed_length >= 1, "dry allowed length", static_cast<double>(o.dry_allowed_length),
+                "a count of at least 1");
   require_range(o.dry_penalty_last_n >= -1, "dry last n", static_cast<double>(o.dry_penalty_last_n),
                 "a count, 0 (off) or -1 (all)");
   for (const std::string& breaker : o.dry_sequence_breakers) {
@@ -72,8 +66,8 @@ void check(const SamplerOptions& o) {
                   static_cast<double>(breaker.size()), "1 to 256 bytes");
   }
   for (const LogitBias& b : o.logit_bias) {
-    require_range(b.bias <= kPenaltyMax && (b.bias >= -kPenaltyMax || std::isinf(b.bias)),
-                  "logit bias", b.bias, "a number from -1e6 to 1e6, or -inf");
+    require_range(b.bias <= kPenaltyMax && (b.bias >= -kPenaltyMax || std::isinf(b.bias)), "logit bias", b.bias,
+                  "a number from -1e6 to 1e6, or -inf");
   }
 }
 
@@ -89,13 +83,14 @@ struct Sampler::State {
   std::vector<TokenId> scratch;
   engine::Candidates candidates;
 
-  State(const SamplerOptions& o, TokenText token_text)
-      : options(o), dry(o, std::move(token_text)) {}
+  State(const SamplerOptions& o, TokenText token_text) : options(o), dry(o, std::move(token_text)) {}
 
   bool typical() const noexcept { return options.typical_p < 1; }
   bool xtc() const noexcept { return options.xtc_probability > 0 && options.xtc_threshold <= 0.5; }
   // Whether the chain keeps the best token whatever else it does.
-  bool greedy() const noexcept { return options.temperature <= 0 && options.dynamic_range <= 0 && !typical() && !xtc(); }
+  bool greedy() const noexcept {
+    return options.temperature <= 0 && options.dynamic_range <= 0 && !typical() && !xtc();
+  }
   bool adjusts() const noexcept { return !options.logit_bias.empty() || moves_logits; }
   bool has_top_k() const noexcept { return options.top_k > 0 && options.top_k < vocab_size; }
 
@@ -109,15 +104,13 @@ Sampler::Sampler(const SamplerOptions& options, int64_t vocab_size, TokenText to
   for (const LogitBias& b : options.logit_bias) {
     if (b.token < 0 || b.token >= vocab_size) {
       throw Error(Errc::bad_request,
-                  fmt::format("logit bias for token {}: the vocabulary has ids 0 to {}", b.token,
-                              vocab_size - 1));
+                  fmt::format("logit bias for token {}: the vocabulary has ids 0 to {}", b.token, vocab_size - 1));
     }
   }
   state_ = std::make_unique<State>(options, std::move(token_text));
   state_->vocab_size = vocab_size;
   state_->penalises = options.penalty_last_n != 0 &&
-                      (options.repeat_penalty != 1 || options.frequency_penalty != 0 ||
-                       options.presence_penalty != 0);
+                      (options.repeat_penalty != 1 || options.frequency_penalty != 0 || options.presence_penalty != 0);
   state_->moves_logits = state_->penalises || state_->dry.active() || options.top_n_sigma > 0;
   for (const LogitBias& b : options.logit_bias) {
     if (std::isinf(b.bias)) {
@@ -127,8 +120,7 @@ Sampler::Sampler(const SamplerOptions& options, int64_t vocab_size, TokenText to
     }
   }
   std::sort(state_->forbidden.begin(), state_->forbidden.end());
-  state_->candidates.reserve(
-      static_cast<size_t>(options.top_k > 0 ? std::min(options.top_k, vocab_size) : vocab_size));
+  state_->candidates.reserve(static_cast<size_t>(options.top_k > 0 ? std::min(options.top_k, vocab_size) : vocab_size));
 }
 
 Sampler::~Sampler() = default;
@@ -150,8 +142,8 @@ void Sampler::start(std::span<const TokenId> prompt, uint64_t request) {
 
 void Sampler::accept(TokenId token) {
   if (token < 0 || token >= state_->vocab_size) {
-    throw Error(Errc::bad_request, fmt::format("token {}: the vocabulary has ids 0 to {}", token,
-                                               state_->vocab_size - 1));
+    throw Error(Errc::bad_request,
+                fmt::format("token {}: the vocabulary has ids 0 to {}", token, state_->vocab_size - 1));
   }
   state_->history.push_back(token);
   if (state_->dry.active()) state_->dry.accept(token);
@@ -162,10 +154,9 @@ std::span<const float> Sampler::State::adjust(std::span<const float> raw) {
   logits.assign(raw.begin(), raw.end());
   for (const LogitBias& b : options.logit_bias) logits[static_cast<size_t>(b.token)] += b.bias;
   if (penalises) {
-    engine::apply_penalties(logits, last(history, options.penalty_last_n),
-                            static_cast<float>(options.repeat_penalty),
-                            static_cast<float>(options.frequency_penalty),
-                            static_cast<float>(options.presence_penalty), scratch);
+    engine::apply_penalties(logits, last(history, options.penalty_last_n), static_cast<float>(options.repeat_penalty),
+                            static_cast<float>(options.frequency_penalty), static_cast<float>(options.presence_penalty),
+                            scratch);
   }
   if (dry.active()) dry.apply(history, logits);
   if (options.top_n_sigma > 0) engine::top_n_sigma(logits, options.top_n_sigma);
@@ -203,13 +194,13 @@ TokenId Sampler::State::draw_from_candidates(bool whole, bool ranked, int64_t po
     ranked = true;
   }
   if (options.min_p > 0) engine::min_p(candidates, options.min_p);
-  if (xtc() && (ranked || !engine::xtc_unranked(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc))) {
+  if (xtc() &&
+      (ranked || !engine::xtc_unranked(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc))) {
     if (!ranked) engine::rank(candidates);
     engine::xtc(candidates, options.xtc_probability, options.xtc_threshold, draw.xtc);
     ranked = true;
   }
-  engine::temperature(candidates, options.temperature, options.dynamic_range,
-                      options.dynamic_exponent);
+  engine::temperature(candidates, options.temperature, options.dynamic_range, options.dynamic_exponent);
   if (ranked) engine::order_by_id(candidates);
   engine::softmax(candidates);
   return engine::pick(candidates, draw.token);
@@ -217,8 +208,7 @@ TokenId Sampler::State::draw_from_candidates(bool whole, bool ranked, int64_t po
 
 TokenId Sampler::sample(std::span<const float> logits, int64_t position) {
   if (static_cast<int64_t>(logits.size()) != state_->vocab_size) {
-    throw Error(Errc::bad_request,
-                fmt::format("{} logits for a vocabulary of {}", logits.size(), state_->vocab_size));
+    throw Error(Errc::bad_request, fmt::format("{} logits for a vocabulary of {}", logits.size(), state_->vocab_size));
   }
   return state_->choose(state_->adjust(logits), position);
 }
@@ -250,8 +240,6 @@ TokenId Sampler::sample(std::span<const RankedLogit> ranked, int64_t position) {
 
 std::span<const Candidate> Sampler::candidates() const noexcept { return state_->candidates; }
 
-TokenId argmax(std::span<const float> logits) {
-  return engine::first_equal(logits, engine::checked_max(logits));
-}
+TokenId argmax(std::span<const float> logits) { return engine::first_equal(logits, engine::checked_max(logits)); }
 
 }  // namespace assay

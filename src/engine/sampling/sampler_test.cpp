@@ -54,8 +54,7 @@ SamplerOptions options_of(const json::object& o) {
   s.dry_allowed_length = o.at("dry_allowed_length").to_number<int64_t>();
   s.dry_penalty_last_n = o.at("dry_penalty_last_n").to_number<int64_t>();
   for (const json::value& b : o.at("logit_bias").as_array()) {
-    s.logit_bias.push_back(
-        {b.at(0).to_number<TokenId>(), static_cast<float>(b.at(1).to_number<double>())});
+    s.logit_bias.push_back({b.at(0).to_number<TokenId>(), static_cast<float>(b.at(1).to_number<double>())});
   }
   return s;
 }
@@ -91,8 +90,7 @@ TEST(Sampler, EveryStepAndTheChainAsNumpyHasThem) {
     for (const Candidate& x : sampler.candidates()) ids.push_back(x.id);
     ASSERT_EQ(ids, json::value_to<std::vector<TokenId>>(c.at("ids")));
     for (size_t i = 0; i < ids.size(); ++i) {
-      ASSERT_NEAR(sampler.candidates()[i].probability,
-                  c.at("probabilities").at(i).to_number<double>(), 2e-6);
+      ASSERT_NEAR(sampler.candidates()[i].probability, c.at("probabilities").at(i).to_number<double>(), 2e-6);
     }
     ASSERT_EQ(token, c.at("token").to_number<TokenId>());
   }
@@ -172,7 +170,8 @@ TEST(Sampler, TheBestLogitsGiveTheTokenThatAllGive) {
         const float x = logits[static_cast<size_t>(i)];
         if (std::isfinite(x)) best.push_back({static_cast<TokenId>(i), x});
       }
-      std::stable_sort(best.begin(), best.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
+      std::stable_sort(best.begin(), best.end(),
+                       [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
       best.resize(std::min(best.size(), static_cast<size_t>(n)));
       ASSERT_EQ(few.sample(best, 3), whole.sample(logits, 3)) << c << ", seed " << seed;
       ASSERT_EQ(few.candidates().size(), whole.candidates().size());
@@ -212,9 +211,11 @@ TEST(Sampler, TheBestLogitsDecideWhereNoneIsForbidden) {
         logits[static_cast<size_t>(id)] = static_cast<float>(next() >> 28) / 4.0f;  // many ties
         best.push_back({id, logits[static_cast<size_t>(id)]});
       }
-      std::stable_sort(best.begin(), best.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
+      std::stable_sort(best.begin(), best.end(),
+                       [](const RankedLogit& a, const RankedLogit& b) { return a.logit > b.logit; });
       best.resize(static_cast<size_t>(top_k));
-      const bool has_forbidden = std::any_of(best.begin(), best.end(), [](const RankedLogit& x) { return x.id == 5 || x.id == 41; });
+      const bool has_forbidden =
+          std::any_of(best.begin(), best.end(), [](const RankedLogit& x) { return x.id == 5 || x.id == 41; });
       EXPECT_EQ(few.decides(best), !has_forbidden);
       if (has_forbidden) {
         EXPECT_THROW(few.sample(best, round), Error);
@@ -325,7 +326,8 @@ TEST(Sampler, TypicalAndXtcOfAWholeVocabularyAreThePlainSteps) {
     ASSERT_TRUE(std::is_sorted(fast.begin(), fast.end(), engine::ranks_before));
     std::sort(kept.begin(), kept.end());
     std::sort(found.begin(), found.end());
-    ASSERT_NEAR(static_cast<double>(found.size()), static_cast<double>(kept.size()), 40) << p;  // ties of logits, which the plain order has not
+    ASSERT_NEAR(static_cast<double>(found.size()), static_cast<double>(kept.size()), 40)
+        << p;  // ties of logits, which the plain order has not
     std::vector<TokenId> shared;
     std::set_intersection(kept.begin(), kept.end(), found.begin(), found.end(), std::back_inserter(shared));
     ASSERT_GE(shared.size() + 40, kept.size()) << p;
@@ -364,8 +366,7 @@ TEST(Sampler, NoStepDropsTheLastCandidate) {
 
 TEST(Sampler, RefusesWhatIsNoNumber) {
   Sampler sampler(SamplerOptions{}, 40);
-  for (float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (size_t at : {0u, 31u, 39u}) {
       std::vector<float> logits(40, 0.0f);
       logits[at] = bad;
@@ -373,8 +374,7 @@ TEST(Sampler, RefusesWhatIsNoNumber) {
       EXPECT_THROW(argmax(logits), Error);
     }
   }
-  EXPECT_THROW(sampler.sample(std::vector<float>(40, -std::numeric_limits<float>::infinity()), 0),
-               Error);
+  EXPECT_THROW(sampler.sample(std::vector<float>(40, -std::numeric_limits<float>::infinity()), 0), Error);
   EXPECT_THROW(sampler.sample(std::vector<float>(39), 0), Error);
   EXPECT_THROW(sampler.accept(40), Error);
 }
@@ -399,10 +399,7 @@ TEST(Sampler, RefusesOptionsOutOfRangeByName) {
   EXPECT_THAT(message([](auto& o) { o.penalty_last_n = -2; }), HasSubstr("repeat last n"));
   EXPECT_THAT(message([](auto& o) { o.dry_sequence_breakers = {""}; }), HasSubstr("breaker"));
   EXPECT_THAT(message([](auto& o) { o.logit_bias = {{10, 1.0f}}; }), HasSubstr("token 10"));
-  EXPECT_THAT(message([](auto& o) {
-                o.logit_bias = {{1, std::nanf("")}};
-              }),
-              HasSubstr("logit bias"));
+  EXPECT_THAT(message([](auto& o) { o.logit_bias = {{1, std::nanf("")}}; }), HasSubstr("logit bias"));
   EXPECT_EQ(message([](auto& o) { o.top_k = -7; }), "accepted");
 }
 

@@ -31,18 +31,15 @@ void apply_sequence(std::string_view sequence, SamplerOptions& options) {
     const auto at = static_cast<size_t>(std::find(kSteps + step, std::end(kSteps), word) - kSteps);
     if (at == std::size(kSteps)) {
       const bool known = std::find(kSteps, std::end(kSteps), word) != std::end(kSteps);
-      throw Error(
-          Errc::unsupported,
-          fmt::format("general.sampling.sequence: {} '{}'; --no-model-sampling leaves the file's "
-                      "wishes out",
-                      known ? "another order of steps than ours, at" : "unknown step", word));
+      throw Error(Errc::unsupported,
+                  fmt::format("general.sampling.sequence: {} '{}'; --no-model-sampling leaves the file's "
+                              "wishes out",
+                              known ? "another order of steps than ours, at" : "unknown step", word));
     }
     named[at] = true;
     step = at + 1;
   }
-  const auto is_off = [&](std::string_view name) {
-    return !named[std::find(kSteps, std::end(kSteps), name) - kSteps];
-  };
+  const auto is_off = [&](std::string_view name) { return !named[std::find(kSteps, std::end(kSteps), name) - kSteps]; };
   if (is_off("penalties")) options.penalty_last_n = 0;
   if (is_off("top_k")) options.top_k = 0;
   if (is_off("top_p")) options.top_p = 1;
@@ -69,30 +66,24 @@ SamplerOptions default_sampling(const gguf::Metadata& metadata) {
   number("general.sampling.temp", o.temperature);
   count("general.sampling.penalty_last_n", o.penalty_last_n);
   number("general.sampling.penalty_repeat", o.repeat_penalty);
-  if (const auto mirostat = metadata.find_integer("general.sampling.mirostat");
-      mirostat.value_or(0) != 0) {
+  if (const auto mirostat = metadata.find_integer("general.sampling.mirostat"); mirostat.value_or(0) != 0) {
     throw Error(Errc::unsupported, fmt::format("general.sampling.mirostat {}: mirostat is not "
                                                "served; --no-model-sampling leaves the file's "
                                                "wishes out",
                                                *mirostat));
   }
-  if (const auto sequence = metadata.find_string("general.sampling.sequence"))
-    apply_sequence(*sequence, o);
+  if (const auto sequence = metadata.find_string("general.sampling.sequence")) apply_sequence(*sequence, o);
   try {
     check(o);
   } catch (const Error& e) {
-    throw Error(
-        Errc::bad_file,
-        fmt::format("general.sampling: {}; --no-model-sampling leaves the file's wishes out",
-                    e.what()));
+    throw Error(Errc::bad_file,
+                fmt::format("general.sampling: {}; --no-model-sampling leaves the file's wishes out", e.what()));
   }
   return o;
 }
 
 }  // namespace engine
 
-SamplerOptions default_sampling(const Model& model) {
-  return engine::default_sampling(model.state().file.metadata());
-}
+SamplerOptions default_sampling(const Model& model) { return engine::default_sampling(model.state().file.metadata()); }
 
 }  // namespace assay

@@ -21,9 +21,7 @@ class File {  // metadata in memory
   File& count(std::string_view key, int32_t value) {
     return add(key, gguf::ValueType::i32, std::string(reinterpret_cast<const char*>(&value), 4));
   }
-  File& text(std::string_view key, const std::string& value) {
-    return add(key, gguf::ValueType::string, value);
-  }
+  File& text(std::string_view key, const std::string& value) { return add(key, gguf::ValueType::string, value); }
   SamplerOptions options() const { return default_sampling(metadata_); }
   std::string error() const {
     try {
@@ -70,8 +68,7 @@ TEST(SamplingDefaults, TheFileSaysOtherwise) {
 }
 
 TEST(SamplingDefaults, ASequenceTurnsOffWhatItLeavesOut) {
-  const SamplerOptions o =
-      File().text("general.sampling.sequence", "top_k;top_p;temperature").options();
+  const SamplerOptions o = File().text("general.sampling.sequence", "top_k;top_p;temperature").options();
   EXPECT_EQ(o.top_k, 40);
   EXPECT_EQ(o.top_p, 0.95);
   EXPECT_EQ(o.min_p, 0);
@@ -82,10 +79,8 @@ TEST(SamplingDefaults, ASequenceTurnsOffWhatItLeavesOut) {
 TEST(SamplingDefaults, RefuseByNameWhatIsNotServed) {
   using testing::HasSubstr;
   EXPECT_THAT(File().count("general.sampling.mirostat", 2).error(), HasSubstr("mirostat"));
-  EXPECT_THAT(File().text("general.sampling.sequence", "temperature;top_k").error(),
-              HasSubstr("order"));
-  EXPECT_THAT(File().text("general.sampling.sequence", "top_k;magic").error(),
-              HasSubstr("unknown step 'magic'"));
+  EXPECT_THAT(File().text("general.sampling.sequence", "temperature;top_k").error(), HasSubstr("order"));
+  EXPECT_THAT(File().text("general.sampling.sequence", "top_k;magic").error(), HasSubstr("unknown step 'magic'"));
   EXPECT_THAT(File().number("general.sampling.top_p", -3).error(), HasSubstr("top-p is -3"));
 }
 

@@ -15,9 +15,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-Candidates::iterator at(Candidates& c, size_t i) {
-  return c.begin() + static_cast<std::ptrdiff_t>(i);
-}
+Candidates::iterator at(Candidates& c, size_t i) { return c.begin() + static_cast<std::ptrdiff_t>(i); }
 
 constexpr size_t kBlock = 64;  // logits looked at together
 
@@ -39,11 +37,13 @@ float max_of(std::span<const float> block) noexcept {
   std::fill(best, best + kLanes, kMinusInfinity);
   size_t i = 0;
   for (; i + kLanes <= block.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) best[lane] = block[i + lane] > best[lane] ? block[i + lane] : best[lane];
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      best[lane] = block[i + lane] > best[lane] ? block[i + lane] : best[lane];
   }
   for (; i < block.size(); ++i) best[0] = block[i] > best[0] ? block[i] : best[0];
   for (size_t half = kLanes / 2; half > 0; half /= 2) {
-    for (size_t lane = 0; lane < half; ++lane) best[lane] = best[lane + half] > best[lane] ? best[lane + half] : best[lane];
+    for (size_t lane = 0; lane < half; ++lane)
+      best[lane] = best[lane + half] > best[lane] ? best[lane + half] : best[lane];
   }
   return best[0];
 }
@@ -76,7 +76,8 @@ double fill_probabilities(Candidates& c) {
   return num::log64(sum) + best;
 }
 
-// The first n_sorted of the list are in order already; sorts more of it, most of a vocabulary never. Returns how many are.
+// The first n_sorted of the list are in order already; sorts more of it, most of a vocabulary never. Returns how many
+// are.
 template <class Before>
 size_t sort_further(Candidates& c, size_t n_sorted, const Before& before) {
   const size_t n = std::min(c.size(), std::max<size_t>(256, 4 * n_sorted));
@@ -102,13 +103,11 @@ float checked_max(std::span<const float> logits) {
   }
   for (; i < logits.size(); ++i) see(0, logits[i]);
   if (std::any_of(bad, bad + kLanes, [](int32_t b) { return b != 0; })) {
-    throw Error(Errc::bad_file,
-                "the model's logits are no finite numbers: its weights may be damaged");
+    throw Error(Errc::bad_file, "the model's logits are no finite numbers: its weights may be damaged");
   }
   const float max = *std::max_element(best, best + kLanes);
   if (max == kMinusInfinity)
-    throw Error(Errc::bad_request,
-                "no token is left to choose from: the logit bias forbids all of them");
+    throw Error(Errc::bad_request, "no token is left to choose from: the logit bias forbids all of them");
   return max;
 }
 
@@ -116,8 +115,8 @@ TokenId first_equal(std::span<const float> logits, float value) noexcept {
   return static_cast<TokenId>(std::find(logits.begin(), logits.end(), value) - logits.begin());
 }
 
-void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat,
-                     float frequency, float presence, std::vector<TokenId>& scratch) {
+void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat, float frequency,
+                     float presence, std::vector<TokenId>& scratch) {
   scratch.assign(window.begin(), window.end());
   std::sort(scratch.begin(), scratch.end());
   for (size_t i = 0; i < scratch.size();) {
@@ -198,9 +197,7 @@ double entropy(const Candidates& c) noexcept {
 void typical(Candidates& c, double p) {
   const double log_sum = fill_probabilities(c);
   const double h = entropy(c);
-  const auto distance = [&](const Candidate& x) {
-    return std::fabs(log_sum - static_cast<double>(x.logit) - h);
-  };
+  const auto distance = [&](const Candidate& x) { return std::fabs(log_sum - static_cast<double>(x.logit) - h); };
   const auto before = [&](const Candidate& a, const Candidate& b) {
     const double da = distance(a), db = distance(b);
     return da < db || (da == db && ranks_before(a, b));
@@ -229,7 +226,9 @@ void top_p(Candidates& c, double p, bool ranked) {
 }
 
 void select_top_p(std::span<const float> logits, float best, double p, Candidates& out) {
-  const auto weight = [best](float logit) { return num::exp64(static_cast<double>(logit) - static_cast<double>(best)); };
+  const auto weight = [best](float logit) {
+    return num::exp64(static_cast<double>(logit) - static_cast<double>(best));
+  };
   std::array<double, kBlock> weights;
   double whole = 0;
   for_blocks(logits, [&](size_t, std::span<const float> block) {
@@ -263,9 +262,7 @@ void select_min_p(std::span<const float> logits, float best, double p, Candidate
 void min_p(Candidates& c, double p) {
   const double least = best_logit(c) + num::log64(p);
   const Candidate best = *std::min_element(c.begin(), c.end(), ranks_before);
-  std::erase_if(c, [&](const Candidate& x) {
-    return static_cast<double>(x.logit) < least && x.id != best.id;
-  });
+  std::erase_if(c, [&](const Candidate& x) { return static_cast<double>(x.logit) < least && x.id != best.id; });
 }
 
 void xtc(Candidates& c, double probability, double threshold, double draw) {

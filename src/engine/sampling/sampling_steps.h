@@ -23,8 +23,8 @@ TokenId first_equal(std::span<const float> logits, float value) noexcept;
 
 // window: the tokens looked back at, in any order; scratch is overwritten.
 // Each token in it: l > 0 ? l / repeat : l * repeat; then l - count * frequency - presence.
-void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat,
-                     float frequency, float presence, std::vector<TokenId>& scratch);
+void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat, float frequency,
+                     float presence, std::vector<TokenId>& scratch);
 
 // Keeps the logits >= max - n * deviation; the others become -infinity. Mean and deviation (of the
 // population) over finite logits, in double.
@@ -53,7 +53,8 @@ void min_p(Candidates& c, double p);  // keeps those with logit >= max + log p, 
 // The list must be ranked: where draw <= probability, drops all but the last of the candidates
 // whose probability is at least the threshold.
 void xtc(Candidates& c, double probability, double threshold, double draw);
-// The same of a list in any order, which it keeps; false, and nothing is dropped, where only the order of the sum of the ranked list decides.
+// The same of a list in any order, which it keeps; false, and nothing is dropped, where only the order of the sum of
+// the ranked list decides.
 bool xtc_unranked(Candidates& c, double probability, double threshold, double draw);
 // Divides the logits; range > 0: by a temperature in [t - range, t + range] that follows (entropy /
 // log n) ^ exponent. 0: only the best stays.

@@ -26,15 +26,13 @@ size_t begun(std::string_view text, std::string_view string) {
 
 StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
   if (strings_.size() > kStringsMax) {
-    throw Error(Errc::bad_request, fmt::format("{} stop strings, at most {} are served",
-                                               strings_.size(), kStringsMax));
+    throw Error(Errc::bad_request, fmt::format("{} stop strings, at most {} are served", strings_.size(), kStringsMax));
   }
   for (const std::string& s : strings_) {
     if (s.empty()) throw Error(Errc::bad_request, "a stop string is empty");
     if (s.size() > kStringBytesMax) {
       throw Error(Errc::bad_request,
-                  fmt::format("a stop string has {} bytes, at most {} are served", s.size(),
-                              kStringBytesMax));
+                  fmt::format("a stop string has {} bytes, at most {} are served", s.size(), kStringBytesMax));
     }
   }
 }

@@ -18,7 +18,7 @@ class StopStrings {
   // matched() names it.
   std::string push(std::string_view text);
   void push(std::string_view text, std::string& shown);  // the same at the end of `shown`
-  std::string finish();  // what is still held back
+  std::string finish();                                  // what is still held back
   const std::string* matched() const noexcept { return matched_; }
 
  private:

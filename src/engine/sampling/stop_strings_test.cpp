@@ -12,8 +12,7 @@ namespace {
 std::string run(const std::vector<std::string>& stops, const std::string& text, size_t n) {
   StopStrings stop(stops);
   std::string shown;
-  for (size_t i = 0; i < text.size() && !stop.matched(); i += n)
-    shown += stop.push(text.substr(i, n));
+  for (size_t i = 0; i < text.size() && !stop.matched(); i += n) shown += stop.push(text.substr(i, n));
   shown += stop.finish();
   return shown + "[" + (stop.matched() ? *stop.matched() : "") + "]";
 }

@@ -26,11 +26,9 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) noexcept {
 
 void require_utf8(std::string_view text, std::string_view what) {
   if (const auto at = find_invalid_utf8(text)) {
-    throw Error(
-        Errc::bad_request,
-        fmt::format(
-            "{} is not UTF-8: byte 0x{:02X} at offset {}; convert it first, e.g. with iconv", what,
-            static_cast<uint8_t>(text[*at]), *at));
+    throw Error(Errc::bad_request,
+                fmt::format("{} is not UTF-8: byte 0x{:02X} at offset {}; convert it first, e.g. with iconv", what,
+                            static_cast<uint8_t>(text[*at]), *at));
   }
 }
 

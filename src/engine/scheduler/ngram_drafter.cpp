@@ -78,12 +78,9 @@ namespace assay {
 
 std::string_view name(DraftKind kind) noexcept {
   switch (kind) {
-    case DraftKind::none:
-      return "none";
-    case DraftKind::ngram:
-      return "ngram-simple";
-    case DraftKind::model:
-      return "draft-simple";
+    case DraftKind::none: return "none";
+    case DraftKind::ngram: return "ngram-simple";
+    case DraftKind::model: return "draft-simple";
   }
   return "";
 }

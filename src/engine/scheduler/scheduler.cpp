@@ -19,8 +19,9 @@ namespace {
 
 constexpr auto kHeldLook = std::chrono::milliseconds(500);
 constexpr int64_t kKeptMax = 512;  // sequences that hold what may be wanted again
-constexpr int64_t kKeptStateBytes = int64_t{1} << 30;  // of states they hold, where that is more than as many as run at once
-constexpr int64_t kKeptStatesOnGpu = 64;  // whose kernels look for the tokens of every sequence
+constexpr int64_t kKeptStateBytes = int64_t{1}
+                                    << 30;  // of states they hold, where that is more than as many as run at once
+constexpr int64_t kKeptStatesOnGpu = 64;    // whose kernels look for the tokens of every sequence
 
 void check_prompt(const Request& request, const Context& context) {
   engine::check_tokens(request.prompt, context);
@@ -29,7 +30,8 @@ void check_prompt(const Request& request, const Context& context) {
   }
 }
 
-// Each sequence that is kept has states of its own, however much of its pages it shares. A GPU's memory for them is taken when the context is made.
+// Each sequence that is kept has states of its own, however much of its pages it shares. A GPU's memory for them is
+// taken when the context is made.
 int64_t n_kept_states_max(const ContextOptions& options, const Model& model) {
   ops::ExecutorOptions of_one;
   of_one.n_ctx = options.n_ctx;
@@ -46,17 +48,23 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
   if (model == nullptr) return asked.context;  // Context says so
   ContextOptions options = engine::resolve(asked.context, *model);
   if (options.n_positions_max > 0 && options.n_positions_max < options.n_ctx) {
-    throw Error(Errc::bad_request, fmt::format("a pool of {} positions (--max-total-tokens): needs {} at least, so that one request with all its "
-                                               "positions (-c) fits", options.n_positions_max, options.n_ctx));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("a pool of {} positions (--max-total-tokens): needs {} at least, so that one request with all its "
+                    "positions (-c) fits",
+                    options.n_positions_max, options.n_ctx));
   }
   // A sequence with states takes memory of its own: where one request runs at a time its place is what is kept.
   const bool keeps_place = options.n_sequences == 1 && !model->state().built.plan.states.empty();
   if (engine::has_pages(options, *model) && asked.caches_prompts && !options.embeddings && !keeps_place) {
-    const int64_t n_positions = options.n_positions_max > 0 ? options.n_positions_max : options.n_sequences * options.n_ctx;
-    options.n_kept = static_cast<int>(std::clamp<int64_t>(n_positions / 64, 1, std::min(kKeptMax, n_kept_states_max(options, *model))));
+    const int64_t n_positions =
+        options.n_positions_max > 0 ? options.n_positions_max : options.n_sequences * options.n_ctx;
+    options.n_kept = static_cast<int>(
+        std::clamp<int64_t>(n_positions / 64, 1, std::min(kKeptMax, n_kept_states_max(options, *model))));
   }
   if (asked.drafts.kind != DraftKind::none && asked.context.n_outputs_max == 0) {
-    options.n_outputs_max = std::clamp<int64_t>(options.n_sequences * (1 + asked.drafts.n_max), options.n_outputs_max, options.n_ubatch);
+    options.n_outputs_max =
+        std::clamp<int64_t>(options.n_sequences * (1 + asked.drafts.n_max), options.n_outputs_max, options.n_ubatch);
   }
   return options;
 }
@@ -68,29 +76,43 @@ std::string_view why_no_pages(const Context& context) {
 
 int64_t swap_bytes(const SchedulerOptions& options, const Context& context, const engine::SequenceTables& tables) {
   if (!tables.has_images() && options.swap_bytes_max > 0) {
-    throw Error(Errc::bad_request, fmt::format("memory for requests that wait (--swap-space): needs a cache made of pages, which are what is kept "
-                                               "there; this one is {}", why_no_pages(context)));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("memory for requests that wait (--swap-space): needs a cache made of pages, which are what is kept "
+                    "there; this one is {}",
+                    why_no_pages(context)));
   }
   if (!tables.has_images()) return 0;
-  return options.swap_bytes_max >= 0 ? options.swap_bytes_max : tables.n_pages() * static_cast<int64_t>(tables.page_bytes()) / 4;
+  return options.swap_bytes_max >= 0 ? options.swap_bytes_max
+                                     : tables.n_pages() * static_cast<int64_t>(tables.page_bytes()) / 4;
 }
 
-std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& options, const Context& context, const engine::SequenceTables& tables) {
+std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& options, const Context& context,
+                                                   const engine::SequenceTables& tables) {
   if (options.prompt_folder.empty()) return nullptr;
   if (!tables.has_images()) {
-    throw Error(Errc::bad_request, fmt::format("saved prompts (--prompt-cache-dir): need a cache made of pages, which are what is saved; this one "
-                                               "is {}", why_no_pages(context)));
+    throw Error(
+        Errc::bad_request,
+        fmt::format("saved prompts (--prompt-cache-dir): need a cache made of pages, which are what is saved; this one "
+                    "is {}",
+                    why_no_pages(context)));
   }
-  if (!options.caches_prompts) throw Error(Errc::bad_request, "saved prompts (--prompt-cache-dir) and --no-cache-prompt exclude each other");
-  if (options.prompt_folder_bytes_max < 1) throw Error(Errc::bad_request, "saved prompts (--prompt-cache-size): needs more than 0 bytes");
+  if (!options.caches_prompts)
+    throw Error(Errc::bad_request, "saved prompts (--prompt-cache-dir) and --no-cache-prompt exclude each other");
+  if (options.prompt_folder_bytes_max < 1)
+    throw Error(Errc::bad_request, "saved prompts (--prompt-cache-size): needs more than 0 bytes");
   const ContextOptions& o = context.options();
   std::error_code error;
   std::filesystem::create_directories(options.prompt_folder, error);  // a folder that cannot be made is refused below
-  pages::PromptOwner owner{engine::model_identity(context.model(), options.prompt_folder),
-                           fmt::format("{}/{} K {} V {}{}", name(o.numerics), o.numerics == Numerics::exact || o.numerics == Numerics::fast ? o.activation_bits : 0, name(o.cache_k), name(o.cache_v),
-                                       o.backend == Backend::cuda ? " in cuda's order" : ""),
-                           tables.page_bytes(), tables.window_bytes()};
-  return std::make_unique<pages::PromptFolder>(options.prompt_folder, std::move(owner), static_cast<uint64_t>(options.prompt_folder_bytes_max), options.on_notice);
+  pages::PromptOwner owner{
+      engine::model_identity(context.model(), options.prompt_folder),
+      fmt::format("{}/{} K {} V {}{}", name(o.numerics),
+                  o.numerics == Numerics::exact || o.numerics == Numerics::fast ? o.activation_bits : 0,
+                  name(o.cache_k), name(o.cache_v), o.backend == Backend::cuda ? " in cuda's order" : ""),
+      tables.page_bytes(), tables.window_bytes()};
+  return std::make_unique<pages::PromptFolder>(options.prompt_folder, std::move(owner),
+                                               static_cast<uint64_t>(options.prompt_folder_bytes_max),
+                                               options.on_notice);
 }
 
 }  // namespace
@@ -102,14 +124,12 @@ void engine::check_tokens(std::span<const TokenId> tokens, const Context& contex
 }
 
 engine::Job::Job(Request r, RequestSink s, const Model& model)
-    : request(std::move(r)), sink(std::move(s)), answer(model, request.generate), tokens(std::move(request.prompt)), n_prompt(static_cast<int64_t>(tokens.size())) {}
+    : request(std::move(r)), sink(std::move(s)), answer(model, request.generate), tokens(std::move(request.prompt)),
+      n_prompt(static_cast<int64_t>(tokens.size())) {}
 
 Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptions& asked)
-    : options(asked),
-      context(model, context_options(asked, model)),
-      tables(context, asked.caches_prompts),
-      swap(swap_bytes(asked, context, tables)),
-      drafter(engine::make_drafter(asked.drafts, context)),
+    : options(asked), context(model, context_options(asked, model)), tables(context, asked.caches_prompts),
+      swap(swap_bytes(asked, context, tables)), drafter(engine::make_drafter(asked.drafts, context)),
       folder(prompt_folder(asked, context, tables)) {
   options.context.on_load = {};  // what it refers to may be gone
   const int64_t n = context.options().n_sequences;
@@ -117,7 +137,8 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
     throw Error(Errc::bad_request, fmt::format("{} requests at once need batches of as many tokens: -ub is {}", n,
                                                context.options().n_ubatch));
   }
-  if (!(options.gap_ms_max > 0)) throw Error(Errc::bad_request, fmt::format("a gap of {} ms: needs more than 0", options.gap_ms_max));
+  if (!(options.gap_ms_max > 0))
+    throw Error(Errc::bad_request, fmt::format("a gap of {} ms: needs more than 0", options.gap_ms_max));
   if (options.n_waiting_max < 0) {
     throw Error(Errc::bad_request, fmt::format("a queue of {} requests: needs 0 or more", options.n_waiting_max));
   }
@@ -209,7 +230,8 @@ SchedulerFigures Scheduler::figures() const {
   figures.n_running = s.n_with_place();
   figures.n_waiting = s.queue.size();
   if (figures.n_running + figures.n_waiting >= figures.n_running_max) {
-    figures.wait_ms = s.service_ms * static_cast<double>(figures.n_waiting + 1) / static_cast<double>(figures.n_running_max);
+    figures.wait_ms =
+        s.service_ms * static_cast<double>(figures.n_waiting + 1) / static_cast<double>(figures.n_running_max);
   }
   return figures;
 }
@@ -220,7 +242,9 @@ void Scheduler::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
     std::unique_lock lock(state_->mutex);
-    const auto wakes = [this] { return state_->queue.size() > 0 || !state_->cancelled_ids.empty() || state_->has_resumed; };
+    const auto wakes = [this] {
+      return state_->queue.size() > 0 || !state_->cancelled_ids.empty() || state_->has_resumed;
+    };
     if (state_->figures.n_held > 0) {  // their time may be over
       state_->changed.wait_for(lock, stop, kHeldLook, wakes);
     } else {

@@ -198,18 +198,10 @@ void Scheduler::State::finish(Job& job, FinishReason reason, bool context_full) 
 
 void Scheduler::State::count(FinishReason reason) {
   switch (reason) {
-    case FinishReason::stop:
-      ++figures.n_stop;
-      break;
-    case FinishReason::length:
-      ++figures.n_length;
-      break;
-    case FinishReason::cancelled:
-      ++figures.n_cancelled;
-      break;
-    case FinishReason::late:
-      ++figures.n_late;
-      break;
+    case FinishReason::stop: ++figures.n_stop; break;
+    case FinishReason::length: ++figures.n_length; break;
+    case FinishReason::cancelled: ++figures.n_cancelled; break;
+    case FinishReason::late: ++figures.n_late; break;
   }
 }
 

@@ -1,4 +1,5 @@
-// Requests beside others have what they have alone, token by token and bit by bit; cancelling, limits, fairness of prompts.
+// Requests beside others have what they have alone, token by token and bit by bit; cancelling, limits, fairness of
+// prompts.
 #include "assay/scheduler.h"
 
 #include <gmock/gmock.h>
@@ -10,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
-#include "support/random_numbers.h"
 #include "support/engine/scheduler_test_base.h"
+#include "support/random_numbers.h"
 
 namespace assay {
 namespace {
@@ -91,7 +92,8 @@ TEST_F(SchedulerTest, APromptThatBeginsAlikeRunsItsRestOnly) {
   other.salt = "another key";
   const RequestId salted = *scheduler.submit(other, sink());
   run(scheduler);
-  EXPECT_EQ(outcomes_[same].finished->n_prompt_cached, static_cast<int64_t>(again.prompt.size()) - 1);  // its last token is run
+  EXPECT_EQ(outcomes_[same].finished->n_prompt_cached,
+            static_cast<int64_t>(again.prompt.size()) - 1);  // its last token is run
   EXPECT_EQ(outcomes_[salted].finished->n_prompt_cached, 0);
   EXPECT_EQ(outcomes_[same].ids, outcomes_[second].ids);
   EXPECT_EQ(outcomes_[salted].ids, outcomes_[second].ids);
@@ -134,10 +136,13 @@ TEST_F(SchedulerTest, ABadDrawFailsItsRequestAlone) {
   Scheduler scheduler(model_, options_);
   Request bad = varied(3);
   static constexpr uint64_t kNone[2] = {0, 0};
-  bad.generate.mask = [](std::span<const TokenId> answer) { return std::span<const uint64_t>(answer.size() < 2 ? std::span(kEven).first(2) : std::span(kNone).first(2)); };
+  bad.generate.mask = [](std::span<const TokenId> answer) {
+    return std::span<const uint64_t>(answer.size() < 2 ? std::span(kEven).first(2) : std::span(kNone).first(2));
+  };
   const RequestId failing = *scheduler.submit(bad, sink());
   Request deaf = varied(4);
-  const RequestId thrown = *scheduler.submit(deaf, [&](RequestId, const RequestEvent&) { throw std::runtime_error("gone"); });
+  const RequestId thrown =
+      *scheduler.submit(deaf, [&](RequestId, const RequestEvent&) { throw std::runtime_error("gone"); });
   const Request good = varied(5);
   const RequestId fine = *scheduler.submit(good, sink());
   run(scheduler);
@@ -289,7 +294,8 @@ TEST_F(SchedulerTest, AnyOrderOfSubmittingAndCancellingGivesTheSameAnswers) {
       const Request r = varied(static_cast<int>(random.below(40)));
       requests[*scheduler.submit(r, sink())] = r;
     }
-    if (random.below(12) == 0 && !requests.empty()) scheduler.cancel(1 + static_cast<RequestId>(random.below(static_cast<int>(requests.size()))));
+    if (random.below(12) == 0 && !requests.empty())
+      scheduler.cancel(1 + static_cast<RequestId>(random.below(static_cast<int>(requests.size()))));
     scheduler.step();
   }
   run(scheduler);

@@ -13,9 +13,7 @@ int64_t n_common(std::span<const TokenId> a, std::span<const TokenId> b) {
 }
 
 SequenceTables::SequenceTables(Context& context, bool keeps)
-    : context_(&context),
-      keeps_(keeps),
-      page_positions_(context.state().executor->pages().n_positions),
+    : context_(&context), keeps_(keeps), page_positions_(context.state().executor->pages().n_positions),
       n_pages_(context.state().executor->pages().n_pages),
       window_bytes_(context.state().executor->pages().window_bytes),
       has_states_(!context.model().state().built.plan.states.empty()),

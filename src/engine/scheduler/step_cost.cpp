@@ -7,12 +7,12 @@
 namespace assay::engine {
 namespace {
 
-// Of a measurement in what is believed. Slower steps are believed at once and forgotten slowly: the gap is a promise about
-// the slowest step, not about the mean.
+// Of a measurement in what is believed. Slower steps are believed at once and forgotten slowly: the gap is a promise
+// about the slowest step, not about the mean.
 constexpr double kSlowerShare = 0.7;
 constexpr double kFasterShare = 0.1;
-constexpr double kMargin = 0.8;       // of the gap; a machine's next step may be slower than its last
-constexpr int64_t kFirstTokens = 32;  // where no prompt was measured yet
+constexpr double kMargin = 0.8;          // of the gap; a machine's next step may be slower than its last
+constexpr int64_t kFirstTokens = 32;     // where no prompt was measured yet
 constexpr double kNearPositions = 1024;  // up to here products, not attention, are what a token costs
 constexpr int kStepsLimited = 256;
 

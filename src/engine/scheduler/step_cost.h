@@ -1,5 +1,5 @@
-// What a step of a scheduler costs, learnt from the steps that were run: how many prompt tokens one can take beside running
-// answers without keeping them waiting. Only times depend on it, never a result.
+// What a step of a scheduler costs, learnt from the steps that were run: how many prompt tokens one can take beside
+// running answers without keeping them waiting. Only times depend on it, never a result.
 #pragma once
 
 #include <array>

@@ -1,9 +1,9 @@
 // How many prompt tokens a step takes beside running answers.
 #include "engine/scheduler/step_cost.h"
 
-#include <algorithm>
-
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 namespace assay::engine {
 namespace {
@@ -24,8 +24,8 @@ TEST(StepCost, StaysWithinTheGapByWhatWasMeasured) {
   cost.add(4, {}, 40, kGap);             // four answers alone
   cost.add(4, {32, 16}, 40 + 64, kGap);  // 2 ms a prompt token
   EXPECT_EQ(cost.prompt_tokens(4, 0, kGap, 512), (250 * 0.8 - 40) / 2);
-  EXPECT_EQ(cost.prompt_tokens(4, 0, 25, 512), 1);    // never none, or a prompt would never be read
-  EXPECT_EQ(cost.prompt_tokens(6, 0, kGap, 512), 80);  // as the nearest number that was seen
+  EXPECT_EQ(cost.prompt_tokens(4, 0, 25, 512), 1);                        // never none, or a prompt would never be read
+  EXPECT_EQ(cost.prompt_tokens(6, 0, kGap, 512), 80);                     // as the nearest number that was seen
   for (int i = 0; i < 40; ++i) cost.add(4, {80, 40}, 40 + 80 * 8, kGap);  // the machine is slower from now on
   EXPECT_EQ(cost.prompt_tokens(4, 0, kGap, 512), 20);
 }

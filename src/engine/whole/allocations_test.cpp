@@ -8,8 +8,8 @@
 #include "assay/tokenizer.h"
 #include "engine/sampling/stop_strings.h"
 #include "support/count_allocations.h"
-#include "support/rounds.h"
 #include "support/engine/scheduler_test_base.h"
+#include "support/rounds.h"
 #include "support/small_vocabularies.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
@@ -71,7 +71,8 @@ TEST(Allocations, NoneForATokenOfAnAnswer) {
   }
 }
 
-// Whichever allocation of a step fails: the request concerned fails, alone, and all others have their answers; the scheduler goes on, and no page is lost.
+// Whichever allocation of a step fails: the request concerned fails, alone, and all others have their answers; the
+// scheduler goes on, and no page is lost.
 using AllocationFailure = test::SchedulerTest;
 TEST_F(AllocationFailure, FailsOneRequestAlone) {
   options_.context.n_positions_max = 192;  // of 4 times 128: with preemptions

@@ -1,5 +1,5 @@
-// Mode fast on the GPU: every way of cutting the tokens gives the same logits and the same cache, again and again, and they are close to mode
-// exact's. On a CPU the mode is refused (context_test).
+// Mode fast on the GPU: every way of cutting the tokens gives the same logits and the same cache, again and again, and
+// they are close to mode exact's. On a CPU the mode is refused (context_test).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,8 @@ Outcome run_in_chunks(const ops::Plan& plan, Mode mode, const std::vector<int>& 
   Outcome run;
   for (int begin = 0, i = 0; begin < kTokens; ++i) {
     const int n = std::min(sizes[static_cast<size_t>(i) % sizes.size()], kTokens - begin);
-    std::vector<int32_t> tokens(all.begin() + begin, all.begin() + begin + n), positions(static_cast<size_t>(n)), sequences(tokens.size(), 0);
+    std::vector<int32_t> tokens(all.begin() + begin, all.begin() + begin + n), positions(static_cast<size_t>(n)),
+        sequences(tokens.size(), 0);
     std::iota(positions.begin(), positions.end(), begin);
     std::vector<uint8_t> outputs(tokens.size(), 1);
     for (int j = 0; beside && j < n; ++j) {
@@ -62,7 +63,8 @@ Outcome run_in_chunks(const ops::Plan& plan, Mode mode, const std::vector<int>& 
     for (int j = 0; j < n; ++j) run.logits.emplace_back(executor->logits(j).begin(), executor->logits(j).end());
     begin += n;
   }
-  executor->visit_cache(0, [&](std::span<const std::byte> bytes) { run.cache.insert(run.cache.end(), bytes.begin(), bytes.end()); });
+  executor->visit_cache(
+      0, [&](std::span<const std::byte> bytes) { run.cache.insert(run.cache.end(), bytes.begin(), bytes.end()); });
   return run;
 }
 
@@ -88,7 +90,8 @@ double distance(const Outcome& fast, const Outcome& exact) {
   return worst;
 }
 
-// Random blocks have scales of all sizes, beyond what half precision holds after two layers. Real ones keep rows at their length.
+// Random blocks have scales of all sizes, beyond what half precision holds after two layers. Real ones keep rows at
+// their length.
 void soften(const ops::Plan& plan) {
   for (const ops::Weight& weight : plan.weights) {
     const tensor::TensorView& view = weight.view;
@@ -116,15 +119,16 @@ void soften(const ops::Plan& plan) {
 void check(const test::TinyShape& shape, Mode mode) {
   const test::TinyPlan tiny(shape);
   soften(tiny.plan);
-  const std::string what = std::string(tensor::traits(shape.dtype).name) + ", heads of " + std::to_string(shape.head_dim) +
-                           (shape.gemma ? ", gemma" : ", llama");
+  const std::string what = std::string(tensor::traits(shape.dtype).name) + ", heads of " +
+                           std::to_string(shape.head_dim) + (shape.gemma ? ", gemma" : ", llama");
   const Outcome whole = run_in_chunks(tiny.plan, mode, {kTokens}, false);
   EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {kTokens}, false), whole)) << what << ", again";
   EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {kTokens}, true), whole)) << what << ", beside others";
   EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {1}, false), whole)) << what << ", one by one";
   EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {1}, true), whole)) << what << ", one by one beside others";
   EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {7, 1, 30, 64, 2}, false), whole)) << what << ", in pieces";
-  EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {66, 3, 17}, true), whole)) << what << ", in pieces beside others";
+  EXPECT_TRUE(same_bits(run_in_chunks(tiny.plan, mode, {66, 3, 17}, true), whole))
+      << what << ", in pieces beside others";
   const double far = distance(whole, run_in_chunks(tiny.plan, Mode::exact, {kTokens}, false));
   std::printf("%s: fast is %.2g of the largest logit from exact\n", what.c_str(), far);
   EXPECT_GT(far, 0.0) << what;
@@ -164,8 +168,8 @@ TEST(CudaFastMode, IsTheSameForEveryBatchAndCloseToExact) {
 TEST(CudaFastMode, IsTheSameInOtherFormats) {
   const std::string none = list_devices().no_cuda;
   if (!none.empty()) GTEST_SKIP() << none;
-  for (const tensor::DType dtype : {tensor::DType::Q4_0, tensor::DType::Q8_0, tensor::DType::Q5_K, tensor::DType::Q6_K, tensor::DType::Q5_0,
-                                    tensor::DType::IQ4_XS}) {
+  for (const tensor::DType dtype : {tensor::DType::Q4_0, tensor::DType::Q8_0, tensor::DType::Q5_K, tensor::DType::Q6_K,
+                                    tensor::DType::Q5_0, tensor::DType::IQ4_XS}) {
     check(shape_of(dtype), Mode::halves);
   }
 }

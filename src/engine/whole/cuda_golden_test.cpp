@@ -1,5 +1,5 @@
-// Whole models on the GPU: the digests of all logits and of the cache equal the golden ones, which the CPU's kernels and references give, in
-// every weight format and numerics setting, whatever the chunks.
+// Whole models on the GPU: the digests of all logits and of the cache equal the golden ones, which the CPU's kernels
+// and references give, in every weight format and numerics setting, whatever the chunks.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -11,15 +11,19 @@
 namespace assay {
 namespace {
 
-#define ASSAY_REQUIRE_GPU()                                       \
-  do {                                                            \
-    const std::string none = list_devices().no_cuda;              \
-    if (!none.empty()) GTEST_SKIP() << none;                      \
+#define ASSAY_REQUIRE_GPU()                          \
+  do {                                               \
+    const std::string none = list_devices().no_cuda; \
+    if (!none.empty()) GTEST_SKIP() << none;         \
   } while (false)
 
 std::vector<test::Way> gpu_ways(size_t n_tokens) {
-  std::vector<test::Way> ways = {{1, 512, Kernels::best, {}}, {1, 64, Kernels::best, {}}, {1, 7, Kernels::best, {}}, {1, 1, Kernels::best, {}},
-                                 {1, 64, Kernels::best, test::random_pieces(n_tokens, 1)}, {1, 64, Kernels::best, test::random_pieces(n_tokens, 2)}};
+  std::vector<test::Way> ways = {{1, 512, Kernels::best, {}},
+                                 {1, 64, Kernels::best, {}},
+                                 {1, 7, Kernels::best, {}},
+                                 {1, 1, Kernels::best, {}},
+                                 {1, 64, Kernels::best, test::random_pieces(n_tokens, 1)},
+                                 {1, 64, Kernels::best, test::random_pieces(n_tokens, 2)}};
   for (test::Way& way : ways) way.backend = Backend::cuda;
   return ways;
 }
@@ -37,8 +41,8 @@ std::vector<test::Way> split_ways(const std::vector<int64_t>& n_gpu_layers) {
   return ways;
 }
 
-// Shards on GPUs of their own, of which there must be as many. Chunks of up to 8 tokens run kernels that wait for other GPUs, where these reach one
-// another.
+// Shards on GPUs of their own, of which there must be as many. Chunks of up to 8 tokens run kernels that wait for other
+// GPUs, where these reach one another.
 std::vector<test::Way> shard_ways(const std::vector<int>& numbers, size_t n_tokens) {
   const int n_devices = test::n_cuda_gpus();
   std::vector<test::Way> ways;
@@ -46,17 +50,19 @@ std::vector<test::Way> shard_ways(const std::vector<int>& numbers, size_t n_toke
     if (n > n_devices) continue;
     std::vector<int> devices(static_cast<size_t>(n));
     std::iota(devices.begin(), devices.end(), 0);
-    for (const int64_t n_ubatch : {7, 1}) ways.push_back({2, n_ubatch, Kernels::best, {}, Backend::cuda, -1, devices, SplitMode::tensor});
-    ways.push_back({2, 64, Kernels::best, test::random_pieces(n_tokens, 3), Backend::cuda, -1, devices, SplitMode::tensor});
+    for (const int64_t n_ubatch : {7, 1})
+      ways.push_back({2, n_ubatch, Kernels::best, {}, Backend::cuda, -1, devices, SplitMode::tensor});
+    ways.push_back(
+        {2, 64, Kernels::best, test::random_pieces(n_tokens, 3), Backend::cuda, -1, devices, SplitMode::tensor});
   }
   return ways;
 }
 
-#define ASSAY_REQUIRE_GPUS(n)                                                                                    \
-  do {                                                                                                           \
-    ASSAY_REQUIRE_GPU();                                                                                         \
-    const int found = test::n_cuda_gpus();                                                                       \
-    if (found < (n)) GTEST_SKIP() << "needs " << (n) << " GPUs, found " << found;                                \
+#define ASSAY_REQUIRE_GPUS(n)                                                     \
+  do {                                                                            \
+    ASSAY_REQUIRE_GPU();                                                          \
+    const int found = test::n_cuda_gpus();                                        \
+    if (found < (n)) GTEST_SKIP() << "needs " << (n) << " GPUs, found " << found; \
   } while (false)
 
 class CudaFormat : public ::testing::TestWithParam<tensor::DType> {};
@@ -65,7 +71,8 @@ void check(const test::GoldenModel& golden, const std::vector<test::Way>& ways) 
   const test::DigestBook book;
   int64_t n_runs = 0;
   for (const test::Setting& setting : test::all_settings()) test::expect_invariant(golden, setting, ways, book, n_runs);
-  std::printf("%s on the GPU: %lld runs, the golden digests in 9 settings\n", golden.name.c_str(), static_cast<long long>(n_runs));
+  std::printf("%s on the GPU: %lld runs, the golden digests in 9 settings\n", golden.name.c_str(),
+              static_cast<long long>(n_runs));
 }
 
 TEST_P(CudaFormat, HasTheGoldenDigests) {

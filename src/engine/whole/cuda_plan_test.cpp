@@ -24,11 +24,14 @@ struct Seen {
 class Keeper final : public ops::OpObserver {
  public:
   bool wants(const ops::Op&) override { return true; }
-  void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override { seen.push_back({op.name, {values.begin(), values.end()}}); }
+  void on_op(const ops::Op& op, int64_t, int64_t, std::span<const double> values) override {
+    seen.push_back({op.name, {values.begin(), values.end()}});
+  }
   std::vector<Seen> seen;
 };
 
-// Chunks of 1, 5, 40, 17 and 3 tokens of sequence 1, each of whose last token gives logits; some of sequence 0 in between, a single one beside 17.
+// Chunks of 1, 5, 40, 17 and 3 tokens of sequence 1, each of whose last token gives logits; some of sequence 0 in
+// between, a single one beside 17.
 std::vector<Seen> run_all(ops::Executor& executor, bool observed, std::vector<std::vector<float>>& logits) {
   Keeper keeper;
   test::Random random(3);
@@ -45,12 +48,15 @@ std::vector<Seen> run_all(ops::Executor& executor, bool observed, std::vector<st
       }
     }
     executor.run({tokens, positions, sequences, outputs, {.observer = observed ? &keeper : nullptr}});
-    for (int i = 0; i < (n >= 4 ? 2 : 1); ++i) logits.emplace_back(executor.logits(i).begin(), executor.logits(i).end());
+    for (int i = 0; i < (n >= 4 ? 2 : 1); ++i)
+      logits.emplace_back(executor.logits(i).begin(), executor.logits(i).end());
   }
   return keeper.seen;
 }
 
-bool same(double a, double b) { return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+bool same(double a, double b) {
+  return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
 
 void expect_same(std::vector<Seen> gpu, const std::vector<Seen>& cpu, const std::string& what) {
   ASSERT_EQ(gpu.size(), cpu.size()) << what;
@@ -66,7 +72,9 @@ void expect_same(std::vector<Seen> gpu, const std::vector<Seen>& cpu, const std:
   }
 }
 
-bool same_logits(std::span<const float> a, std::span<const float> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end(), same); }
+bool same_logits(std::span<const float> a, std::span<const float> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+}
 
 class CudaPlan : public testing::TestWithParam<tensor::DType> {
  protected:
@@ -100,9 +108,11 @@ TEST_P(CudaPlan, EveryOpHasTheCpusBits) {
       const test::TinyPlan tiny(shape(gemma));
       ops::ExecutorOptions options = CudaPlan::options();
       options.weights_as_f32 = as_f32;
-      const std::string what = std::string(tensor::traits(GetParam()).name) + (gemma ? ", gemma" : ", llama") + (as_f32 ? ", f32" : "");
+      const std::string what =
+          std::string(tensor::traits(GetParam()).name) + (gemma ? ", gemma" : ", llama") + (as_f32 ? ", f32" : "");
       const auto cpu = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
-      const auto observed = backend::cuda::make_cuda_executor(tiny.plan, options), alone = backend::cuda::make_cuda_executor(tiny.plan, options);
+      const auto observed = backend::cuda::make_cuda_executor(tiny.plan, options),
+                 alone = backend::cuda::make_cuda_executor(tiny.plan, options);
       std::vector<std::vector<float>> cpu_logits, observed_logits, alone_logits;
       const std::vector<Seen> expected = run_all(*cpu, true, cpu_logits);
       expect_same(run_all(*observed, true, observed_logits), expected, what);
@@ -116,8 +126,8 @@ TEST_P(CudaPlan, EveryOpHasTheCpusBits) {
   }
 }
 
-// The best tokens of two sequences side by side, then of one, each begun before it is asked for: with the rows of the table that the ranking before
-// has made, and with those of a format for which it makes none.
+// The best tokens of two sequences side by side, then of one, each begun before it is asked for: with the rows of the
+// table that the ranking before has made, and with those of a format for which it makes none.
 TEST_P(CudaPlan, RunAheadHasTheCpusBits) {
   base::ThreadPool pool(2);
   for (const bool gemma : {false, true}) {
@@ -136,7 +146,8 @@ TEST_P(CudaPlan, RunAheadHasTheCpusBits) {
         const auto output = static_cast<int64_t>(t);
         const std::span<const float> expected = cpu->logits(output);
         const auto best = static_cast<int32_t>(std::max_element(expected.begin(), expected.end()) - expected.begin());
-        SCOPED_TRACE(std::string(gemma ? "gemma" : "llama") + ", run " + std::to_string(i) + ", output " + std::to_string(t));
+        SCOPED_TRACE(std::string(gemma ? "gemma" : "llama") + ", run " + std::to_string(i) + ", output " +
+                     std::to_string(t));
         ASSERT_EQ(gpu->ranked(output).front().token, best);
         ASSERT_TRUE(i % 3 != 0 || same_logits(gpu->logits(output), expected));
         tokens[t] = best;
@@ -147,7 +158,8 @@ TEST_P(CudaPlan, RunAheadHasTheCpusBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaPlan,
-                         testing::Values(tensor::DType::Q4_0, tensor::DType::Q4_K, tensor::DType::Q6_K, tensor::DType::F16, tensor::DType::IQ4_NL),
+                         testing::Values(tensor::DType::Q4_0, tensor::DType::Q4_K, tensor::DType::Q6_K,
+                                         tensor::DType::F16, tensor::DType::IQ4_NL),
                          [](const auto& test) { return std::string(tensor::traits(test.param).name); });
 
 }  // namespace

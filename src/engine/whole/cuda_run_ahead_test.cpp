@@ -1,4 +1,5 @@
-// A GPU that begins with the best token before it is asked for gives what it gives otherwise: tokens, logits, cache, whatever is asked for next.
+// A GPU that begins with the best token before it is asked for gives what it gives otherwise: tokens, logits, cache,
+// whatever is asked for next.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +81,8 @@ TEST_F(CudaRunAhead, GivesTheSameAnswers) {
       options_.activation_bits = bits;
       Context context(model_, options_);
       for (const int reads : {1, 7}) {
-        const Answer expected = greedy(context, prompt, 270, false, reads), found = greedy(context, prompt, 270, true, reads);
+        const Answer expected = greedy(context, prompt, 270, false, reads),
+                     found = greedy(context, prompt, 270, true, reads);
         EXPECT_EQ(found.ids, expected.ids);
         EXPECT_TRUE(found == expected) << static_cast<int>(type) << ", " << bits << " bits, every " << reads;
       }
@@ -88,7 +90,8 @@ TEST_F(CudaRunAhead, GivesTheSameAnswers) {
   }
 }
 
-// Two contexts, of which the second runs ahead, are asked for the same things in an order that is random but always the same.
+// Two contexts, of which the second runs ahead, are asked for the same things in an order that is random but always the
+// same.
 class Pair {
  public:
   Pair(const std::shared_ptr<const Model>& model, const ContextOptions& a, const ContextOptions& b)
@@ -122,19 +125,23 @@ class Pair {
     }
   }
   void finish() {
-    for (int sequence = 0; sequence < kSequences; ++sequence) EXPECT_EQ(a_.kv_digest(sequence), b_.kv_digest(sequence)) << sequence;
+    for (int sequence = 0; sequence < kSequences; ++sequence)
+      EXPECT_EQ(a_.kv_digest(sequence), b_.kv_digest(sequence)) << sequence;
   }
 
  private:
   void both(const std::function<void(Context&)>& act) { act(a_), act(b_); }
-  RunRequest request(const Context& context) const { return {.n_ranked = n_ranked_, .follows_best = &context == &b_ && follows_}; }
+  RunRequest request(const Context& context) const {
+    return {.n_ranked = n_ranked_, .follows_best = &context == &b_ && follows_};
+  }
   void set_n_ranked(int64_t n) {
     n_ranked_ = n;
     has_best_ = false;
   }
 
   void decode(const std::vector<TokenId>& ids, int sequence) {
-    if (a_.n_past(sequence) + static_cast<int64_t>(ids.size()) > a_.n_ctx()) return both([&](Context& c) { c.truncate(3, sequence); });
+    if (a_.n_past(sequence) + static_cast<int64_t>(ids.size()) > a_.n_ctx())
+      return both([&](Context& c) { c.truncate(3, sequence); });
     both([&](Context& c) { c.decode(ids, sequence, request(c)); });
     last_ = ids;
     last_sequence_ = sequence;
@@ -147,7 +154,8 @@ class Pair {
   // A token of each sequence, after which the best of each follow for a while.
   void together() {
     std::vector<BatchToken> batch;
-    for (int sequence = 0; sequence < kSequences; ++sequence) batch.push_back({random_.below(n_vocab_), sequence, true});
+    for (int sequence = 0; sequence < kSequences; ++sequence)
+      batch.push_back({random_.below(n_vocab_), sequence, true});
     for (int n = random_.below(6); n >= 0; --n) {
       for (int sequence = 0; sequence < kSequences; ++sequence) {
         if (a_.n_past(sequence) == a_.n_ctx()) return;

@@ -1,5 +1,5 @@
-// Answers on the GPU are those of the CPU, token by token, whether the chain draws from the best logits, which alone leave the device then, or
-// needs all of them; and sequences that decode together have the logits that each has alone.
+// Answers on the GPU are those of the CPU, token by token, whether the chain draws from the best logits, which alone
+// leave the device then, or needs all of them; and sequences that decode together have the logits that each has alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,8 @@ std::vector<TokenId> answer(Context& context, const SamplerOptions& chain, int64
   context.decode(ids, 0, request);
   for (int i = 0; i < 40; ++i) {
     const auto position = static_cast<int64_t>(ids.size());
-    ids.push_back(n_ranked > 0 ? sampler.sample(context.ranked(), position) : sampler.sample(context.logits(), position));
+    ids.push_back(n_ranked > 0 ? sampler.sample(context.ranked(), position)
+                               : sampler.sample(context.logits(), position));
     sampler.accept(ids.back());
     context.decode(std::span(ids).last(1), 0, request);
   }
@@ -76,7 +77,8 @@ TEST_F(CudaSampling, SequencesTogetherHaveTheLogitsOfEachAlone) {
   }
   for (int step = 0; step < 6; ++step) {  // the third run of a shape is a graph
     std::vector<BatchToken> batch;
-    for (int sequence = 0; sequence < kSequences; ++sequence) batch.push_back({token_of(sequence, sequence % 5 + step), sequence, true});
+    for (int sequence = 0; sequence < kSequences; ++sequence)
+      batch.push_back({token_of(sequence, sequence % 5 + step), sequence, true});
     together.decode_batch(batch, {.n_ranked = 3});
   }
   for (int sequence = 0; sequence < kSequences; ++sequence) {

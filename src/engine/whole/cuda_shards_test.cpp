@@ -1,5 +1,6 @@
-// Shards of plans on GPUs of their own against one executor of the CPU, token by token: widths in which products are summed along their rows by
-// chunks (ops::Linear::columns), and others; norms before and after products; every format that has such kernels, and two that have none.
+// Shards of plans on GPUs of their own against one executor of the CPU, token by token: widths in which products are
+// summed along their rows by chunks (ops::Linear::columns), and others; norms before and after products; every format
+// that has such kernels, and two that have none.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,12 +25,13 @@ struct Bits {
   std::vector<std::byte> cache;
   bool operator==(const Bits& other) const {
     const size_t n = logits.size();
-    return n == other.logits.size() && std::memcmp(logits.data(), other.logits.data(), n * sizeof(float)) == 0 && cache == other.cache;
+    return n == other.logits.size() && std::memcmp(logits.data(), other.logits.data(), n * sizeof(float)) == 0 &&
+           cache == other.cache;
   }
 };
 
-// A chunk, then single tokens, of which most are the best ones; some are taken back, some come without logits, some are observed. A run that fails is
-// run again.
+// A chunk, then single tokens, of which most are the best ones; some are taken back, some come without logits, some are
+// observed. A run that fails is run again.
 Bits run(ops::Executor& executor) {
   Bits bits;
   test::Random random(5);
@@ -48,7 +50,11 @@ Bits run(ops::Executor& executor) {
     }
     outputs.back() = i % 5 == 3 ? 0 : 1;
     if (n == 1 && i % 4 != 1 && best != ops::kNone) tokens.back() = best;
-    const ops::Batch batch{tokens, positions, sequences, outputs, {.n_ranked = 1, .follows_best = true, .observer = i % 8 == 7 ? &observer : nullptr}};
+    const ops::Batch batch{tokens,
+                           positions,
+                           sequences,
+                           outputs,
+                           {.n_ranked = 1, .follows_best = true, .observer = i % 8 == 7 ? &observer : nullptr}};
     try {
       executor.run(batch);
     } catch (const Error&) {
@@ -61,7 +67,8 @@ Bits run(ops::Executor& executor) {
     EXPECT_TRUE(!is_ranked || executor.ranked(0).front().token == best);
     bits.logits.insert(bits.logits.end(), logits.begin(), logits.end());
   }
-  executor.visit_cache(0, [&](std::span<const std::byte> bytes) { bits.cache.insert(bits.cache.end(), bytes.begin(), bytes.end()); });
+  executor.visit_cache(
+      0, [&](std::span<const std::byte> bytes) { bits.cache.insert(bits.cache.end(), bytes.begin(), bytes.end()); });
   return bits;
 }
 
@@ -84,8 +91,10 @@ TEST(CudaPlan, HasTheBitsOfOneExecutorInShards) {
   if (n_devices < 2) GTEST_SKIP() << "needs 2 GPUs, found " << n_devices;
   using tensor::DType;
   base::ThreadPool pool(1);
-  const test::TinyShape wide{.d_model = 1024, .d_ff = 2560, .n_layers = 3, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128};
-  for (const DType dtype : {DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::IQ4_XS, DType::F16}) {
+  const test::TinyShape wide{
+      .d_model = 1024, .d_ff = 2560, .n_layers = 3, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128};
+  for (const DType dtype :
+       {DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::IQ4_XS, DType::F16}) {
     for (const int variant : {0, 1, 2}) {
       test::TinyShape shape = wide;
       shape.dtype = dtype;
@@ -96,11 +105,13 @@ TEST(CudaPlan, HasTheBitsOfOneExecutorInShards) {
       options.n_ctx = 64;
       options.n_batch_max = 16;
       options.planes = variant == 2 ? 1 : 2;
-      const Bits expected = run(*backend::cpu::make_cpu_executor(tiny.plan, options, {backend::cpu::best_kernel_set()}, pool));
+      const Bits expected =
+          run(*backend::cpu::make_cpu_executor(tiny.plan, options, {backend::cpu::best_kernel_set()}, pool));
       for (const int n : {2, 4}) {
         if (n > n_devices) continue;
         const bool fails = variant == 1;
-        EXPECT_TRUE(run_shards(tiny.plan, options, n, fails) == expected) << tensor::traits(dtype).name << ", shape " << variant << ", " << n << " shards";
+        EXPECT_TRUE(run_shards(tiny.plan, options, n, fails) == expected)
+            << tensor::traits(dtype).name << ", shape " << variant << ", " << n << " shards";
       }
     }
   }

@@ -1,5 +1,6 @@
 // Small random models in every weight format and both real models; threads 1, 2, 3, 5; chunks 1, 7, 64, 512; random
-// partitions, 20 of them and in a share of the tests 6, other ones in every format; every kernel set. One digest of the logits and one of the cache per numerics setting, equal to the golden ones.
+// partitions, 20 of them and in a share of the tests 6, other ones in every format; every kernel set. One digest of the
+// logits and one of the cache per numerics setting, equal to the golden ones.
 #include <gtest/gtest.h>
 
 #include "support/invariance.h"
@@ -9,14 +10,15 @@ namespace assay {
 namespace {
 
 std::vector<test::Way> main_ways() {
-  return {{2, 512, Kernels::best, {}}, {1, 64, Kernels::best, {}},  {3, 7, Kernels::avx2, {}},
+  return {{2, 512, Kernels::best, {}}, {1, 64, Kernels::best, {}}, {3, 7, Kernels::avx2, {}},
           {5, 1, Kernels::avx512, {}}, {2, 64, Kernels::avx2, {}}, {3, 512, Kernels::avx512, {}},
-          {2, 64, Kernels::neon, {}},  {3, 7, Kernels::neon, {}},    {5, 1, Kernels::neon_i8mm, {}}};
+          {2, 64, Kernels::neon, {}},  {3, 7, Kernels::neon, {}},  {5, 1, Kernels::neon_i8mm, {}}};
 }
 
 void add_partitions(std::vector<test::Way>& ways, size_t n_tokens, uint64_t n_partitions, uint64_t first = 1) {
   constexpr int kThreads[] = {1, 2, 3, 5};
-  for (uint64_t seed = first; seed < first + n_partitions; ++seed) ways.push_back({kThreads[seed % 4], 64, Kernels::best, test::random_pieces(n_tokens, seed)});
+  for (uint64_t seed = first; seed < first + n_partitions; ++seed)
+    ways.push_back({kThreads[seed % 4], 64, Kernels::best, test::random_pieces(n_tokens, seed)});
 }
 
 bool is_default(const test::Setting& setting) {
@@ -40,7 +42,8 @@ TEST_P(EveryFormat, IsInvariant) {
     }
     test::expect_invariant(golden, setting, ways, book, n_runs);
   }
-  std::printf("%s: %lld runs, one digest for each of 9 settings\n", golden.name.c_str(), static_cast<long long>(n_runs));
+  std::printf("%s: %lld runs, one digest for each of 9 settings\n", golden.name.c_str(),
+              static_cast<long long>(n_runs));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryFormat, ::testing::ValuesIn(test::all_dtypes()),
@@ -56,7 +59,8 @@ void check_real_model(const std::filesystem::path& path, bool every) {
     ++n_settings;
     std::vector<test::Way> ways = main_ways();
     if (is_default(setting) || (setting.cache == KvType::f16 && test::is_exhaustive())) {
-      add_partitions(ways, golden.ids.size(), is_default(setting) ? test::rounds(10, 4) : 2);  // the small models see more, in every setting
+      add_partitions(ways, golden.ids.size(),
+                     is_default(setting) ? test::rounds(10, 4) : 2);  // the small models see more, in every setting
     } else {
       ways.resize(3);
     }
@@ -65,7 +69,8 @@ void check_real_model(const std::filesystem::path& path, bool every) {
     }
     test::expect_invariant(golden, setting, ways, book, n_runs);
   }
-  std::printf("%s: %lld runs, one digest for each of %lld settings\n", golden.name.c_str(), static_cast<long long>(n_runs), static_cast<long long>(n_settings));
+  std::printf("%s: %lld runs, one digest for each of %lld settings\n", golden.name.c_str(),
+              static_cast<long long>(n_runs), static_cast<long long>(n_settings));
 }
 
 TEST(RealModelInvariance, SmolLm2) {

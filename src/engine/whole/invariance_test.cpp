@@ -1,8 +1,9 @@
-// The quick part of the invariance tests: three formats and the beginnings of two texts on the real models, in the default setting.
-// invariance_slow_test.cpp has every format, and the real models at length. Also run on emulated ARM (scripts/test-aarch64), hence so short.
-#include <gtest/gtest.h>
-
+// The quick part of the invariance tests: three formats and the beginnings of two texts on the real models, in the
+// default setting. invariance_slow_test.cpp has every format, and the real models at length. Also run on emulated ARM
+// (scripts/test-aarch64), hence so short.
 #include "support/invariance.h"
+
+#include <gtest/gtest.h>
 
 namespace assay {
 namespace {
@@ -23,13 +24,15 @@ TEST(Invariance, ThreadsChunksAndKernelsDoNotMatter) {
 
 TEST(Invariance, RealModelsBeginAlikeEverywhere) {
   const test::DigestBook book;
-  const std::vector<test::Way> ways = {{2, 512, Kernels::best, {}}, {1, 1, Kernels::avx2, {}}, {1, 1, Kernels::neon, {}}};
+  const std::vector<test::Way> ways = {
+      {2, 512, Kernels::best, {}}, {1, 1, Kernels::avx2, {}}, {1, 1, Kernels::neon, {}}};
   int64_t n_runs = 0;
   for (const auto& path : {test::smollm2(), test::gemma3()}) {
     ASSAY_REQUIRE_FILE(path);
     const std::string name = path.stem().string();
     const std::vector<TokenId> ids = test::read_goldens(test::data("goldens/" + name + ".json")).front().ids;
-    const test::GoldenModel golden{name + ", first text", Model::load(path.string(), {.tokenizer = false}), {ids.begin(), ids.end()}};
+    const test::GoldenModel golden{
+        name + ", first text", Model::load(path.string(), {.tokenizer = false}), {ids.begin(), ids.end()}};
     test::expect_invariant(golden, {}, ways, book, n_runs);
   }
 }

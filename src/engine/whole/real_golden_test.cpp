@@ -1,4 +1,5 @@
-// The two real models against tests/data/goldens, which an independent float64 engine made (numpy, weights decoded exactly).
+// The two real models against tests/data/goldens, which an independent float64 engine made (numpy, weights decoded
+// exactly).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +27,8 @@ class RealGolden : public ::testing::TestWithParam<RealModel> {
   std::vector<test::GoldenPrompt> prompts() const {
     return test::read_goldens(test::data("goldens/" + path().stem().string() + ".json"));
   }
-  // The longest prompt costs the oracle as much as all the others: in a share of the tests it reads Gemma's, which passes the window, and one that is
-  // short, and SmolLM2's others.
+  // The longest prompt costs the oracle as much as all the others: in a share of the tests it reads Gemma's, which
+  // passes the window, and one that is short, and SmolLM2's others.
   bool is_of_share(const test::GoldenPrompt& prompt) const {
     if (test::is_exhaustive()) return true;
     return GetParam() == RealModel::gemma3 ? is_long(prompt) || prompt.name == "sum" : !is_long(prompt);
@@ -43,7 +44,9 @@ class RealGolden : public ::testing::TestWithParam<RealModel> {
 };
 
 // In a share of the tests continuations have 16 tokens.
-size_t n_steps(const test::GoldenPrompt& prompt) { return std::min(prompt.greedy.size(), test::rounds<size_t>(1000, 16)); }
+size_t n_steps(const test::GoldenPrompt& prompt) {
+  return std::min(prompt.greedy.size(), test::rounds<size_t>(1000, 16));
+}
 
 // Keeps one row of the residual stream after every layer: that of the i-th token since it was made.
 class ResidualKeeper final : public ops::OpObserver {
@@ -74,13 +77,15 @@ double worst_layer(const ResidualKeeper& keeper, const std::vector<test::GoldenL
     double squares = 0;
     for (const double x : row) squares += x * x;
     worst = worst_of(worst, std::sqrt(squares) / golden.l2, 1.0);  // relative: the stream grows to thousands
-    for (size_t i = 0; i < golden.first8.size(); ++i) worst = worst_of(worst, row[i] / golden.l2, golden.first8[i] / golden.l2);
+    for (size_t i = 0; i < golden.first8.size(); ++i)
+      worst = worst_of(worst, row[i] / golden.l2, golden.first8[i] / golden.l2);
   }
   return worst;
 }
 
-// One run over the prompt and its golden continuation: when every step's best token is the golden one, the continuation is the oracle's own. Logits of
-// every token are two thirds of Gemma's work: in a share of the tests those inside the long prompt are not asked for, nor is its mean.
+// One run over the prompt and its golden continuation: when every step's best token is the golden one, the continuation
+// is the oracle's own. Logits of every token are two thirds of Gemma's work: in a share of the tests those inside the
+// long prompt are not asked for, nor is its mean.
 TEST_P(RealGolden, OracleAgreesInEveryNumber) {
   ASSAY_REQUIRE_FILE(path());
   Context oracle = context(Numerics::oracle);
@@ -91,7 +96,8 @@ TEST_P(RealGolden, OracleAgreesInEveryNumber) {
     ++n_prompts;
     const size_t n = prompt.ids.size(), n_without = test::is_exhaustive() || !is_long(prompt) ? 0 : n - 1;
     std::vector<TokenId> ids = prompt.ids;
-    for (size_t step = 0; step + 1 < n_steps(prompt); ++step) ids.push_back(prompt.greedy[step].first);  // nothing follows the last one
+    for (size_t step = 0; step + 1 < n_steps(prompt); ++step)
+      ids.push_back(prompt.greedy[step].first);  // nothing follows the last one
     oracle.clear();
     if (n_without > 0) oracle.decode(std::span(ids).first(n_without));
     ResidualKeeper keeper(static_cast<int64_t>(n - 1 - n_without));
@@ -101,7 +107,8 @@ TEST_P(RealGolden, OracleAgreesInEveryNumber) {
       const size_t i = static_cast<size_t>(position);
       if (i + 1 < n) nll += test::log_sum_exp(logits) - logits[static_cast<size_t>(ids[i + 1])];
       if (i + 1 == n) {
-        for (const auto& [token, logit] : prompt.top10) worst = worst_of(worst, logits[static_cast<size_t>(token)], logit);
+        for (const auto& [token, logit] : prompt.top10)
+          worst = worst_of(worst, logits[static_cast<size_t>(token)], logit);
         worst = worst_of(worst, test::log_sum_exp(logits), prompt.logsumexp);
       }
       if (i + 1 >= n) {
@@ -128,11 +135,13 @@ TEST_P(RealGolden, ExactWith15BitsFollowsEveryContinuation) {
   for (const test::GoldenPrompt& prompt : prompts()) {
     exact.clear();
     exact.decode(prompt.ids);
-    for (const auto& [token, logit] : prompt.top10) worst = worst_of(worst, exact.logits()[static_cast<size_t>(token)], logit);
+    for (const auto& [token, logit] : prompt.top10)
+      worst = worst_of(worst, exact.logits()[static_cast<size_t>(token)], logit);
     worst = worst_of(worst, test::log_sum_exp(exact.logits_double()), prompt.logsumexp);
     for (size_t step = 0; step < n_steps(prompt); ++step) {
       const TokenId token = test::best_of(exact.logits()).token;
-      ASSERT_EQ(token, prompt.greedy[step].first) << prompt.name << " step " << step << ", margin " << prompt.greedy[step].second;
+      ASSERT_EQ(token, prompt.greedy[step].first)
+          << prompt.name << " step " << step << ", margin " << prompt.greedy[step].second;
       if (step + 1 < n_steps(prompt)) exact.decode(std::span(&token, 1));
     }
   }
@@ -140,7 +149,8 @@ TEST_P(RealGolden, ExactWith15BitsFollowsEveryContinuation) {
   std::printf("worst logit %.2g\n", worst);
 }
 
-// One run over each prompt with its continuation, of the prompts that the oracle reads; that chunks do not matter is invariance_slow_test.cpp's to show.
+// One run over each prompt with its continuation, of the prompts that the oracle reads; that chunks do not matter is
+// invariance_slow_test.cpp's to show.
 TEST_P(RealGolden, F32FollowsEveryContinuation) {
   ASSAY_REQUIRE_FILE(path());
   Context f32 = context(Numerics::f32);
@@ -150,7 +160,8 @@ TEST_P(RealGolden, F32FollowsEveryContinuation) {
     const size_t n = prompt.ids.size();
     f32.clear();
     f32.decode(prompt.ids);
-    for (const auto& [token, logit] : prompt.top10) worst = worst_of(worst, f32.logits()[static_cast<size_t>(token)], logit);
+    for (const auto& [token, logit] : prompt.top10)
+      worst = worst_of(worst, f32.logits()[static_cast<size_t>(token)], logit);
     worst = worst_of(worst, test::log_sum_exp(f32.logits_double()), prompt.logsumexp);
     EXPECT_EQ(test::best_of(f32.logits()).token, prompt.greedy.front().first) << prompt.name;
     std::vector<TokenId> ids;

@@ -1,5 +1,5 @@
-// The tiny random models against Hugging Face transformers' float64 logits (tests/data/goldens/tiny). Transformers makes its rotation tables and
-// norms in float32, hence 2e-4.
+// The tiny random models against Hugging Face transformers' float64 logits (tests/data/goldens/tiny). Transformers
+// makes its rotation tables and norms in float32, hence 2e-4.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,9 @@ namespace assay {
 namespace {
 
 constexpr double kTolerance = 2e-4;
-constexpr const char* kModels[] = {"llama",             "llama-tied",        "llama-bias",      "llama-headdim",
-                                   "llama-rope-linear", "llama-rope-llama3", "llama-rope-yarn", "gemma3"};
+constexpr const char* kModels[] = {
+    "llama",           "llama-tied", "llama-bias", "llama-headdim", "llama-rope-linear", "llama-rope-llama3",
+    "llama-rope-yarn", "gemma3"};
 
 class TinyGolden : public ::testing::TestWithParam<std::tuple<const char*, Numerics>> {};
 
@@ -51,9 +52,12 @@ TEST_P(TinyGolden, Follows) {
   RecordProperty("worst_logit", std::to_string(worst_logit));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TinyGolden, ::testing::Combine(::testing::ValuesIn(kModels), ::testing::Values(Numerics::f32, Numerics::oracle)),
+INSTANTIATE_TEST_SUITE_P(All, TinyGolden,
+                         ::testing::Combine(::testing::ValuesIn(kModels),
+                                            ::testing::Values(Numerics::f32, Numerics::oracle)),
                          [](const auto& parameters) {
-                           std::string text = std::string(std::get<0>(parameters.param)) + "_" + std::string(name(std::get<1>(parameters.param)));
+                           std::string text = std::string(std::get<0>(parameters.param)) + "_" +
+                                              std::string(name(std::get<1>(parameters.param)));
                            std::replace(text.begin(), text.end(), '-', '_');
                            return text;
                          });

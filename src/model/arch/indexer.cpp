@@ -27,9 +27,7 @@ std::vector<bool> flags_of(const Decoder& d) {
 }  // namespace
 
 Indexer::Indexer(const Decoder& decoder, const IndexerRule& rule)
-    : d_(decoder),
-      rule_(rule),
-      flags_(flags_of(decoder)),
+    : d_(decoder), rule_(rule), flags_(flags_of(decoder)),
       n_heads_(decoder.input.keys.count("attention.indexer.head_count", 1, kIndexHeadsMax)),
       head_dim_(decoder.input.keys.count("attention.indexer.key_length", 1, kHeadDimMax)),
       n_chosen_(decoder.input.keys.count("attention.indexer.top_k", 1, ops::kKeysChosenMax)) {

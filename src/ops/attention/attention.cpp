@@ -30,8 +30,8 @@ float score(const float* q, const float* k, int64_t head_dim, const ScoreRule& r
 
 // row_of(t): the row of keys and values that stands at position t.
 template <class RowOf>
-void attend(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule, const RowOf& row_of,
-            float* y) noexcept {
+void attend(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last,
+            const ScoreRule& rule, const RowOf& row_of, float* y) noexcept {
   const int64_t v_dim = values.cols;
   float m = 0.0f, l = 0.0f;
   bool started = false;
@@ -72,14 +72,16 @@ void attend(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int6
 
 }  // namespace
 
-void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last, const ScoreRule& rule,
-                   float* y) noexcept {
-  attend(q, keys, values, first, last, rule, [](int64_t t) { return t; }, y);
+void attention_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, int64_t first, int64_t last,
+                   const ScoreRule& rule, float* y) noexcept {
+  attend(
+      q, keys, values, first, last, rule, [](int64_t t) { return t; }, y);
 }
 
-void attention_over_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, const float* row_of, int64_t n, const ScoreRule& rule,
-                        float* y) noexcept {
-  attend(q, keys, values, 0, n - 1, rule, [row_of](int64_t t) { return static_cast<int64_t>(row_of[t]); }, y);
+void attention_over_ref(const float* q, tensor::ConstMat keys, tensor::ConstMat values, const float* row_of, int64_t n,
+                        const ScoreRule& rule, float* y) noexcept {
+  attend(
+      q, keys, values, 0, n - 1, rule, [row_of](int64_t t) { return static_cast<int64_t>(row_of[t]); }, y);
 }
 
 int64_t cache_row_bytes(CacheType type, int64_t head_dim) noexcept {
@@ -148,7 +150,8 @@ void Attention::check(const CheckScope& s) const {
   s.expect(s.width(q), n_heads * head_dim, "columns");
   s.expect(s.width(y), n_heads * of.v_dim(), "columns of the result");
   s.expect_vector(sinks, n_heads, "sinks");
-  if (!causal && (chunk > 0 || s.plan().causal)) s.refuse("attention to later positions in chunks, or in a plan that is causal,");
+  if (!causal && (chunk > 0 || s.plan().causal))
+    s.refuse("attention to later positions in chunks, or in a plan that is causal,");
   if (softcap < 0 || !std::isfinite(softcap) || chunk < 0 || window < 0) s.refuse("a softcap, chunk or window below 0");
   if (n_kv_heads <= 0 || head_dim <= 0 || n_heads % n_kv_heads != 0) {
     s.refuse(std::to_string(n_heads) + " heads over " + std::to_string(n_kv_heads) + " KV heads");
@@ -157,13 +160,15 @@ void Attention::check(const CheckScope& s) const {
 
 void Attention::shard(ShardScope& s) const {
   const HeadRanges& heads = s.heads(layer);
-  const ColumnRanges of_q = times(heads.q, head_dim), of_y = times(heads.q, s.whole().cache_layers[static_cast<size_t>(layer)].v_dim());
+  const ColumnRanges of_q = times(heads.q, head_dim),
+                     of_y = times(heads.q, s.whole().cache_layers[static_cast<size_t>(layer)].v_dim());
   const ValueId own_q = s.own_or_whole(q, of_q), own_y = s.make(y, of_y);
   const WeightId own_sinks = s.weight_elements(sinks, heads.q);
   s.enter(of_y, [&](size_t i) {
     Attention part = *this;
     part.q = own_q, part.y = own_y, part.sinks = own_sinks;
-    if (!of_y.empty()) part.n_heads = heads.q[i].end - heads.q[i].begin, part.n_kv_heads = heads.kv[i].end - heads.kv[i].begin;
+    if (!of_y.empty())
+      part.n_heads = heads.q[i].end - heads.q[i].begin, part.n_kv_heads = heads.kv[i].end - heads.kv[i].begin;
     return part;
   });
 }
@@ -173,9 +178,13 @@ OpWork Attention::work(const WorkScope& s) const {
   const int64_t v_dim = s.plan().cache_layers[static_cast<size_t>(layer)].v_dim(), end = n_past + n_tokens;
   const int64_t n_keys = end - first_visible(n_past, *this);
   int64_t n_pairs = 0;  // of a query and a key that it sees
-  for (int64_t position = n_past; position < end; ++position) n_pairs += last_visible(position, end, *this) + 1 - first_visible(position, *this);
-  const int64_t bytes_per_key = cache_row_bytes(s.options().cache_k, head_dim) + cache_row_bytes(s.options().cache_v, s.plan().cache_layers[static_cast<size_t>(layer)].stored_v_dim());
-  return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key, .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + v_dim)};
+  for (int64_t position = n_past; position < end; ++position)
+    n_pairs += last_visible(position, end, *this) + 1 - first_visible(position, *this);
+  const int64_t bytes_per_key =
+      cache_row_bytes(s.options().cache_k, head_dim) +
+      cache_row_bytes(s.options().cache_v, s.plan().cache_layers[static_cast<size_t>(layer)].stored_v_dim());
+  return {.bytes = n_sequences * n_keys * n_kv_heads * bytes_per_key,
+          .multiply_adds = n_sequences * n_pairs * n_heads * (head_dim + v_dim)};
 }
 
 }  // namespace assay::ops

@@ -19,14 +19,15 @@ std::vector<float> values(int64_t n, uint64_t seed) {
   return x;
 }
 
-std::vector<double> attention_in_double(const std::vector<float>& q, const std::vector<float>& keys, const std::vector<float>& v,
-                                        int64_t first, int64_t last, double scale) {
+std::vector<double> attention_in_double(const std::vector<float>& q, const std::vector<float>& keys,
+                                        const std::vector<float>& v, int64_t first, int64_t last, double scale) {
   const size_t head_dim = q.size();
   std::vector<double> y(head_dim, 0.0);
   double sum = 0.0;
   for (auto t = static_cast<size_t>(first); t <= static_cast<size_t>(last); ++t) {
     double score = 0.0;
-    for (size_t j = 0; j < head_dim; ++j) score += static_cast<double>(q[j]) * static_cast<double>(keys[t * head_dim + j]);
+    for (size_t j = 0; j < head_dim; ++j)
+      score += static_cast<double>(q[j]) * static_cast<double>(keys[t * head_dim + j]);
     const double p = std::exp(score * scale);
     sum += p;
     for (size_t j = 0; j < head_dim; ++j) y[j] += p * static_cast<double>(v[t * head_dim + j]);
@@ -38,12 +39,15 @@ std::vector<double> attention_in_double(const std::vector<float>& q, const std::
 TEST(Attention, IsSoftmaxOverTheVisibleKeys) {
   constexpr int64_t kHeadDim = 24, kPositions = 800;
   const auto q = values(kHeadDim, 1), keys = values(kHeadDim * kPositions, 2), v = values(kHeadDim * kPositions, 3);
-  const std::pair<int64_t, int64_t> ranges[] = {{0, 0}, {0, 1}, {0, 255}, {0, 256}, {0, 799}, {255, 256}, {300, 600}, {511, 512}, {700, 799}};
+  const std::pair<int64_t, int64_t> ranges[] = {{0, 0},     {0, 1},     {0, 255},   {0, 256},  {0, 799},
+                                                {255, 256}, {300, 600}, {511, 512}, {700, 799}};
   for (const auto& [first, last] : ranges) {
     std::vector<float> y(kHeadDim);
-    attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, first, last, {0.4f}, y.data());
+    attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim},
+                  first, last, {0.4f}, y.data());
     const auto expected = attention_in_double(q, keys, v, first, last, static_cast<double>(0.4f));
-    for (size_t j = 0; j < y.size(); ++j) EXPECT_NEAR(static_cast<double>(y[j]), expected[j], 2e-6) << first << ".." << last;
+    for (size_t j = 0; j < y.size(); ++j)
+      EXPECT_NEAR(static_cast<double>(y[j]), expected[j], 2e-6) << first << ".." << last;
   }
 }
 
@@ -60,11 +64,14 @@ TEST(Attention, MaskedKeysAddNothing) {
   const auto q = values(kHeadDim, 1);
   auto keys = values(kHeadDim * kPositions, 2), v = values(kHeadDim * kPositions, 3);
   std::vector<float> y(kHeadDim), again(kHeadDim);
-  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5, 30, {1.0f}, y.data());
+  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5,
+                30, {1.0f}, y.data());
   for (const int64_t masked : {4, 31}) {
-    for (int64_t j = 0; j < kHeadDim; ++j) keys[static_cast<size_t>(masked * kHeadDim + j)] = v[static_cast<size_t>(masked * kHeadDim + j)] = NAN;
+    for (int64_t j = 0; j < kHeadDim; ++j)
+      keys[static_cast<size_t>(masked * kHeadDim + j)] = v[static_cast<size_t>(masked * kHeadDim + j)] = NAN;
   }
-  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5, 30, {1.0f}, again.data());
+  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 5,
+                30, {1.0f}, again.data());
   EXPECT_EQ(y, again);
 }
 
@@ -74,7 +81,8 @@ TEST(Attention, PoisonReachesEveryOutput) {
   auto keys = values(kHeadDim * kPositions, 2);
   keys[7 * kHeadDim + 3] = NAN;
   std::vector<float> y(kHeadDim);
-  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 0, 299, {1.0f}, y.data());
+  attention_ref(q.data(), {keys.data(), kPositions, kHeadDim, kHeadDim}, {v.data(), kPositions, kHeadDim, kHeadDim}, 0,
+                299, {1.0f}, y.data());
   for (const float value : y) EXPECT_TRUE(std::isnan(value));
 }
 
@@ -94,7 +102,8 @@ TEST(CacheTypes, ReadBackWhatTheirDefinitionSays) {
   for (size_t block = 0; block < 2; ++block) {
     float top = 0.0f;
     for (size_t j = 0; j < 32; ++j) top = std::max(top, std::abs(x[32 * block + j]));
-    for (size_t j = 32 * block; j < 32 * block + 32; ++j) EXPECT_NEAR(y[j], x[j], top / 127 * 0.57f);  // half a step, the scale's rounding
+    for (size_t j = 32 * block; j < 32 * block + 32; ++j)
+      EXPECT_NEAR(y[j], x[j], top / 127 * 0.57f);  // half a step, the scale's rounding
   }
 }
 

@@ -46,8 +46,7 @@ struct OneOp {
   std::vector<T> keys, scratch;
 
   explicit OneOp(const CacheLayer& layer, int64_t n_positions, uint64_t seed)
-      : order(static_cast<size_t>(n_positions)),
-        keys(values<T>(n_positions * layer.head_dim, seed)),
+      : order(static_cast<size_t>(n_positions)), keys(values<T>(n_positions * layer.head_dim, seed)),
         scratch(static_cast<size_t>(n_positions)) {
     plan.cache_layers = {layer};
     plan.n_ctx_max = kChoicePositionsMax;

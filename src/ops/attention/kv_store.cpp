@@ -20,7 +20,9 @@ void KvStore::shard(ShardScope& s) const {
   const HeadRanges& heads = s.heads(layer);
   s.set_kv_heads(layer);
   const ValueId own_k = s.own_or_whole(k, heads.kv), own_v = v == kNone ? kNone : s.own_or_whole(v, heads.kv);
-  s.enter(times(heads.kv, s.whole().cache_layers[static_cast<size_t>(layer)].head_dim), [&](size_t) { return KvStore{own_k, own_v, layer}; });
+  s.enter(times(heads.kv, s.whole().cache_layers[static_cast<size_t>(layer)].head_dim), [&](size_t) {
+    return KvStore{own_k, own_v, layer};
+  });
 }
 
 OpWork KvStore::work(const WorkScope&) const { return {}; }

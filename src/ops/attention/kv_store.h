@@ -1,5 +1,5 @@
-// Keeps the rows of k and v in a layer of the KV cache, at their tokens' positions, in the cache's type: what is read back is said in ops/attention/attention.h.
-// In a layer whose values lie in its keys there is no v.
+// Keeps the rows of k and v in a layer of the KV cache, at their tokens' positions, in the cache's type: what is read
+// back is said in ops/attention/attention.h. In a layer whose values lie in its keys there is no v.
 #pragma once
 
 #include "ops/plan/plan.h"

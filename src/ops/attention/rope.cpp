@@ -21,7 +21,8 @@ void rope_angles(const RopeSpec& spec, int64_t position, float* cos, float* sin)
   }
 }
 
-void rope_ref(const float* x, const float* cos, const float* sin, int64_t dim, bool interleaved, int64_t head_dim, float* y) noexcept {
+void rope_ref(const float* x, const float* cos, const float* sin, int64_t dim, bool interleaved, int64_t head_dim,
+              float* y) noexcept {
   for (int64_t i = 0; i < dim / 2; ++i) {
     const int64_t a = interleaved ? 2 * i : i;
     const int64_t b = interleaved ? 2 * i + 1 : i + dim / 2;
@@ -36,7 +37,8 @@ void Rope::check(const CheckScope& s) const {
   s.expect(s.width(x), n_heads * head_dim, "columns");
   s.expect(s.width(y), s.width(x), "columns");
   const RopeSpec& spec = s.rope(rope);
-  if (spec.dim < 0 || spec.dim > head_dim || spec.dim % 2 != 0) s.refuse("rotation of " + std::to_string(spec.dim) + " elements");
+  if (spec.dim < 0 || spec.dim > head_dim || spec.dim % 2 != 0)
+    s.refuse("rotation of " + std::to_string(spec.dim) + " elements");
   s.expect(static_cast<int64_t>(spec.inverse_frequency.size()), spec.dim / 2, "frequencies");
 }
 
@@ -56,7 +58,8 @@ void Rope::run(const HostRows<float>& rows, int64_t begin, int64_t end) const no
   for (int64_t i = begin; i < end; ++i) {
     const int64_t position = rows.position_of(y, i);
     for (int64_t j = 0; j < n_heads * head_dim; j += head_dim) {
-      rope_ref(rows.row(x, i) + j, table.cos(position), table.sin(position), spec.dim, spec.interleaved, head_dim, rows.row(y, i) + j);
+      rope_ref(rows.row(x, i) + j, table.cos(position), table.sin(position), spec.dim, spec.interleaved, head_dim,
+               rows.row(y, i) + j);
     }
   }
 }
@@ -64,7 +67,8 @@ void Rope::run(const HostRows<float>& rows, int64_t begin, int64_t end) const no
 void Rope::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
   const auto n = static_cast<size_t>(rows.width(x));
   for (int64_t i = begin; i < end; ++i) {
-    rotate64(rows.plan->ropes[static_cast<size_t>(rope)], rows.position_of(y, i), n_heads, head_dim, {rows.row(x, i), n}, {rows.row(y, i), n});
+    rotate64(rows.plan->ropes[static_cast<size_t>(rope)], rows.position_of(y, i), n_heads, head_dim,
+             {rows.row(x, i), n}, {rows.row(y, i), n});
   }
 }
 

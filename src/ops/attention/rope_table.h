@@ -1,4 +1,5 @@
-// Cosines and sines of a RopeSpec for the positions in use (contract: ops/attention/rope.h). Filled as positions appear, never anew.
+// Cosines and sines of a RopeSpec for the positions in use (contract: ops/attention/rope.h). Filled as positions
+// appear, never anew.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,9 @@ class RopeTable {
   size_t bytes() const noexcept { return memory_.size(); }
 
  private:
-  const float* row(int64_t position) const noexcept { return reinterpret_cast<const float*>(memory_.data()) + position * spec_->dim; }
+  const float* row(int64_t position) const noexcept {
+    return reinterpret_cast<const float*>(memory_.data()) + position * spec_->dim;
+  }
   const RopeSpec* spec_;
   int64_t n_filled_ = 0;
   base::AlignedBuffer memory_;

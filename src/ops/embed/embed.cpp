@@ -36,7 +36,8 @@ void Embed::run(const HostRows<float>& rows, int64_t begin, int64_t end) const n
   const tensor::TensorView& view = rows.plan->weights[static_cast<size_t>(table)].view;
   const quant::Format& format = *quant::find_format(view.dtype);
   for (int64_t i = begin; i < end; ++i) {
-    embed_ref(format, view.row(rows.tokens[static_cast<size_t>(rows.token_of(y, i))]), rows.width(y), static_cast<float>(scale), rows.row(y, i));
+    embed_ref(format, view.row(rows.tokens[static_cast<size_t>(rows.token_of(y, i))]), rows.width(y),
+              static_cast<float>(scale), rows.row(y, i));
   }
 }
 

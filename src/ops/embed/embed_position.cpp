@@ -26,13 +26,15 @@ void EmbedPosition::shard(ShardScope& s) const {
 }
 
 OpWork EmbedPosition::work(const WorkScope& s) const {
-  return {.bytes = s.weight_bytes(table) / std::max<int64_t>(s.plan().weights[static_cast<size_t>(table)].view.shape.rows(), 1) * s.n_rows(y)};
+  return {.bytes = s.weight_bytes(table) /
+                   std::max<int64_t>(s.plan().weights[static_cast<size_t>(table)].view.shape.rows(), 1) * s.n_rows(y)};
 }
 
 void EmbedPosition::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   const tensor::TensorView& view = rows.plan->weights[static_cast<size_t>(table)].view;
   for (int64_t i = begin; i < end; ++i) {
-    quant::decode_row(*quant::find_format(view.dtype), view.row(row >= 0 ? row : rows.position_of(y, i)), rows.width(y), rows.row(y, i));
+    quant::decode_row(*quant::find_format(view.dtype), view.row(row >= 0 ? row : rows.position_of(y, i)), rows.width(y),
+                      rows.row(y, i));
   }
 }
 
@@ -40,7 +42,8 @@ void EmbedPosition::run(const HostRows<double>& rows, int64_t begin, int64_t end
   const tensor::TensorView& view = rows.plan->weights[static_cast<size_t>(table)].view;
   std::vector<float> decoded(static_cast<size_t>(rows.width(y)));
   for (int64_t i = begin; i < end; ++i) {
-    quant::decode_row(*quant::find_format(view.dtype), view.row(row >= 0 ? row : rows.position_of(y, i)), rows.width(y), decoded.data());
+    quant::decode_row(*quant::find_format(view.dtype), view.row(row >= 0 ? row : rows.position_of(y, i)), rows.width(y),
+                      decoded.data());
     std::copy(decoded.begin(), decoded.end(), rows.row(y, i));
   }
 }

@@ -12,7 +12,8 @@ namespace assay::ops {
 
 void ExpertLinear::check(const CheckScope& s) const {
   s.expect_format(w);
-  if (n_experts < 1 || n_used < 1 || n_used > n_experts) s.refuse(std::to_string(n_used) + " used of " + std::to_string(n_experts) + " experts");
+  if (n_experts < 1 || n_used < 1 || n_used > n_experts)
+    s.refuse(std::to_string(n_used) + " used of " + std::to_string(n_experts) + " experts");
   s.expect(s.cols(w), d_in, "columns of the experts' weights");
   const int64_t n_rows = rows_per_expert == 0 ? d_out : rows_per_expert;
   if (first_row < 0 || d_out < 1 || first_row > n_rows - d_out) s.refuse("rows beyond those of an expert");

@@ -33,7 +33,11 @@ void ExpertScale::shard(ShardScope& s) const {
 }
 
 OpWork ExpertScale::work(const WorkScope&) const { return {}; }
-void ExpertScale::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { scale_rows(*this, rows, begin, end); }
-void ExpertScale::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { scale_rows(*this, rows, begin, end); }
+void ExpertScale::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  scale_rows(*this, rows, begin, end);
+}
+void ExpertScale::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  scale_rows(*this, rows, begin, end);
+}
 
 }  // namespace assay::ops

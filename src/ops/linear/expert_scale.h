@@ -1,4 +1,5 @@
-// y[t, i d + j] = weight_i x[t, j]: each rank's own input where a weight multiplies what goes into an expert (Llama 4). Bits: one product.
+// y[t, i d + j] = weight_i x[t, j]: each rank's own input where a weight multiplies what goes into an expert (Llama 4).
+// Bits: one product.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ namespace assay::ops {
 void expert_sum_ref(const float* x, const float* weights, int64_t n_used, int64_t d, float* y) noexcept {
   for (int64_t j = 0; j < d; ++j) {
     float sum = weights != nullptr ? weights[0] * x[j] : x[j];
-    for (int64_t i = 1; i < n_used; ++i) sum = weights != nullptr ? num::fma(weights[i], x[i * d + j], sum) : sum + x[i * d + j];
+    for (int64_t i = 1; i < n_used; ++i)
+      sum = weights != nullptr ? num::fma(weights[i], x[i * d + j], sum) : sum + x[i * d + j];
     y[j] = sum;
   }
 }
@@ -31,7 +32,8 @@ void ExpertSum::shard(ShardScope& s) const {
 OpWork ExpertSum::work(const WorkScope&) const { return {}; }
 
 void ExpertSum::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  for (int64_t t = begin; t < end; ++t) expert_sum_ref(rows.row(x, t), weighted ? rows.row(routes, t) : nullptr, n_used, rows.width(y), rows.row(y, t));
+  for (int64_t t = begin; t < end; ++t)
+    expert_sum_ref(rows.row(x, t), weighted ? rows.row(routes, t) : nullptr, n_used, rows.width(y), rows.row(y, t));
 }
 
 void ExpertSum::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {

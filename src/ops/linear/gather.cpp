@@ -12,11 +12,14 @@ namespace assay::ops {
 
 void Gather::check(const CheckScope& s) const {
   if (column < 0 || s.width(x) < 1 || column > s.width(y) - s.width(x)) {
-    s.refuse("columns " + std::to_string(column) + " to " + std::to_string(column + s.width(x)) + " of " + std::to_string(s.width(y)));
+    s.refuse("columns " + std::to_string(column) + " to " + std::to_string(column + s.width(x)) + " of " +
+             std::to_string(s.width(y)));
   }
 }
 
-void Gather::shard(ShardScope&) const { throw Error(Errc::unsupported, "a shard of a model cannot be cut into shards again"); }
+void Gather::shard(ShardScope&) const {
+  throw Error(Errc::unsupported, "a shard of a model cannot be cut into shards again");
+}
 
 OpWork Gather::work(const WorkScope&) const { return {}; }
 

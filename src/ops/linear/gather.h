@@ -1,5 +1,5 @@
-// Of a plan that is one of several shards (plan_shards.h): x holds columns `column` .. of y, the other shards have the others; y is all of them.
-// Bits: copied.
+// Of a plan that is one of several shards (plan_shards.h): x holds columns `column` .. of y, the other shards have the
+// others; y is all of them. Bits: copied.
 #pragma once
 
 #include <cstdint>

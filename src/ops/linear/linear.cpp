@@ -13,7 +13,8 @@ float linear_ref(const quant::Format& format, const std::byte* row, const quant:
   return bias == nullptr ? dot : dot + *bias;
 }
 
-float linear_f32_ref(const quant::Format& format, const std::byte* row, const float* x, int64_t k, const float* bias) noexcept {
+float linear_f32_ref(const quant::Format& format, const std::byte* row, const float* x, int64_t k,
+                     const float* bias) noexcept {
   const float dot = quant::dot_f32_ref(format, row, x, k);
   return bias == nullptr ? dot : dot + *bias;
 }
@@ -37,7 +38,8 @@ void Linear::shard(ShardScope& s) const {
 OpWork Linear::work(const WorkScope& s) const {
   const int64_t rows = s.n_rows(y);
   if (rows == 0) return {};
-  return {s.weight_bytes(w) + s.weight_bytes(bias), rows * s.plan().weights[static_cast<size_t>(w)].view.shape.elements(), s.multiplies_integers(w)};
+  return {s.weight_bytes(w) + s.weight_bytes(bias),
+          rows * s.plan().weights[static_cast<size_t>(w)].view.shape.elements(), s.multiplies_integers(w)};
 }
 
 }  // namespace assay::ops

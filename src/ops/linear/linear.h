@@ -20,8 +20,8 @@ struct Linear {
   WeightId w;     // [width(y), width(x)]
   WeightId bias;  // kNone or f32 [width(y)]
   ValueId y;
-  // Of a shard, where some chunks of the contract meet just its own columns of x: all rows of the whole matrix, those columns alone. An executor may
-  // sum these instead, if the shards then add their sums by the contract's tree.
+  // Of a shard, where some chunks of the contract meet just its own columns of x: all rows of the whole matrix, those
+  // columns alone. An executor may sum these instead, if the shards then add their sums by the contract's tree.
   WeightId columns = kNone;
 
   static constexpr const char* kKind = "linear";
@@ -35,6 +35,7 @@ struct Linear {
 // One output. row: k elements of the format; x as its kind asks.
 float linear_ref(const quant::Format& format, const std::byte* row, const quant::Activations& x, int64_t token,
                  const float* bias) noexcept;
-float linear_f32_ref(const quant::Format& format, const std::byte* row, const float* x, int64_t k, const float* bias) noexcept;
+float linear_f32_ref(const quant::Format& format, const std::byte* row, const float* x, int64_t k,
+                     const float* bias) noexcept;
 
 }  // namespace assay::ops

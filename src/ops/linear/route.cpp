@@ -11,11 +11,11 @@
 #include "num/activations.h"
 #include "num/lanes.h"
 #include "num/math64.h"
-#include "ops/rows/activation.h"
 #include "ops/plan/check_scope.h"
 #include "ops/plan/host_rows.h"
 #include "ops/plan/shard_scope.h"
 #include "ops/plan/work.h"
+#include "ops/rows/activation.h"
 
 namespace assay::ops {
 namespace {
@@ -67,11 +67,14 @@ template <class T>
 void scores_of(Gating gating, const T* logits, int64_t n, T* scores) noexcept {
   if (gating == Gating::softmax) return softmax(logits, n, scores);
   for (int64_t i = 0; i < n; ++i) {
-    scores[i] = gating == Gating::sigmoid ? sigmoid_of(logits[i]) : gating == Gating::sqrt_softplus ? root_softplus_of(logits[i]) : logits[i];
+    scores[i] = gating == Gating::sigmoid         ? sigmoid_of(logits[i])
+                : gating == Gating::sqrt_softplus ? root_softplus_of(logits[i])
+                                                  : logits[i];
   }
 }
 
-// The n_chosen largest of n, largest first, the lower index first among equals; -infinity is never chosen before another.
+// The n_chosen largest of n, largest first, the lower index first among equals; -infinity is never chosen before
+// another.
 template <class T>
 void choose(const T* x, int64_t n, int64_t n_chosen, int32_t* chosen) noexcept {
   std::array<int32_t, kExpertsMax> order;
@@ -95,13 +98,16 @@ void keep_groups(const Route& op, int64_t n_experts, T* choice) noexcept {
   std::array<int32_t, kExpertsMax> kept;
   choose(group.data(), op.n_groups, op.n_groups_used, kept.data());
   for (int64_t g = 0; g < op.n_groups; ++g) {
-    if (std::find(kept.begin(), kept.begin() + op.n_groups_used, static_cast<int32_t>(g)) != kept.begin() + op.n_groups_used) continue;
+    if (std::find(kept.begin(), kept.begin() + op.n_groups_used, static_cast<int32_t>(g)) !=
+        kept.begin() + op.n_groups_used)
+      continue;
     std::fill_n(choice + g * size, size, -std::numeric_limits<T>::infinity());
   }
 }
 
 template <class T>
-void route_row(const Route& op, const T* logits, int64_t n_experts, const float* bias, const float* expert_scales, T* y) noexcept {
+void route_row(const Route& op, const T* logits, int64_t n_experts, const float* bias, const float* expert_scales,
+               T* y) noexcept {
   std::array<T, kExpertsMax> scores, choice;
   std::array<int32_t, kExpertsMax> chosen;
   scores_of(op.gating, logits, n_experts, scores.data());
@@ -112,7 +118,8 @@ void route_row(const Route& op, const T* logits, int64_t n_experts, const float*
     poisoned = poisoned || !(choice[at] == choice[at]);
   }
   if (poisoned) {
-    for (int64_t i = 0; i < op.n_used; ++i) y[i] = std::numeric_limits<T>::quiet_NaN(), y[op.n_used + i] = static_cast<T>(i);
+    for (int64_t i = 0; i < op.n_used; ++i)
+      y[i] = std::numeric_limits<T>::quiet_NaN(), y[op.n_used + i] = static_cast<T>(i);
     return;
   }
   if (op.n_groups > 1) keep_groups(op, n_experts, choice.data());
@@ -139,7 +146,8 @@ void route_row(const Route& op, const T* logits, int64_t n_experts, const float*
 template <class T>
 void route_rows(const Route& op, const HostRows<T>& rows, int64_t begin, int64_t end) noexcept {
   for (int64_t i = begin; i < end; ++i) {
-    route_row(op, rows.row(op.logits, i), rows.width(op.logits), rows.small(op.bias), rows.small(op.expert_scales), rows.row(op.y, i));
+    route_row(op, rows.row(op.logits, i), rows.width(op.logits), rows.small(op.bias), rows.small(op.expert_scales),
+              rows.row(op.y, i));
   }
 }
 
@@ -147,27 +155,36 @@ void route_rows(const Route& op, const HostRows<T>& rows, int64_t begin, int64_t
 
 void Route::check(const CheckScope& s) const {
   const int64_t n_experts = s.width(logits);
-  if (n_experts < 1 || n_experts > kExpertsMax) s.refuse(std::to_string(n_experts) + " experts (1 to " + std::to_string(kExpertsMax) + " are served)");
-  if (n_used < 1 || n_used > n_experts) s.refuse(std::to_string(n_used) + " used of " + std::to_string(n_experts) + " experts");
+  if (n_experts < 1 || n_experts > kExpertsMax)
+    s.refuse(std::to_string(n_experts) + " experts (1 to " + std::to_string(kExpertsMax) + " are served)");
+  if (n_used < 1 || n_used > n_experts)
+    s.refuse(std::to_string(n_used) + " used of " + std::to_string(n_experts) + " experts");
   s.expect_vector(bias, n_experts, "biases of the choice");
   s.expect_vector(expert_scales, n_experts, "scales of the experts");
   s.expect(s.width(y), 2 * n_used, "columns of the routes");
   const bool fits = n_groups >= 1 && n_groups_used >= 1 && n_groups_used <= n_groups && n_experts % n_groups == 0 &&
                     n_groups_used * (n_experts / n_groups) >= n_used;
-  if (!fits) s.refuse(std::to_string(n_groups_used) + " used of " + std::to_string(n_groups) + " groups of " + std::to_string(n_experts) + " experts");
+  if (!fits)
+    s.refuse(std::to_string(n_groups_used) + " used of " + std::to_string(n_groups) + " groups of " +
+             std::to_string(n_experts) + " experts");
   if (!std::isfinite(scale)) s.refuse("a scale that is no number");
   if (!std::isfinite(near)) s.refuse("a distance of near logits that is no number");
 }
 
 void Route::shard(ShardScope& s) const {
   Route part = *this;
-  part.logits = s.whole_of(logits), part.bias = s.whole_weight(bias), part.expert_scales = s.whole_weight(expert_scales), part.y = s.make(y, {});
+  part.logits = s.whole_of(logits), part.bias = s.whole_weight(bias),
+  part.expert_scales = s.whole_weight(expert_scales), part.y = s.make(y, {});
   s.enter({}, [&](size_t) { return part; });
 }
 
 OpWork Route::work(const WorkScope& s) const { return {.bytes = s.weight_bytes(bias) + s.weight_bytes(expert_scales)}; }
 
-void Route::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { route_rows(*this, rows, begin, end); }
-void Route::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { route_rows(*this, rows, begin, end); }
+void Route::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  route_rows(*this, rows, begin, end);
+}
+void Route::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  route_rows(*this, rows, begin, end);
+}
 
 }  // namespace assay::ops

@@ -21,13 +21,15 @@ void check_sequence(int64_t sequence, const ExecutorOptions& options) {
   }
 }
 
-void check_batch(const Batch& batch, const ExecutorOptions& options, std::span<const int64_t> n_positions, BatchShape& shape) {
+void check_batch(const Batch& batch, const ExecutorOptions& options, std::span<const int64_t> n_positions,
+                 BatchShape& shape) {
   const size_t n = batch.tokens.size();
   if (n > static_cast<size_t>(options.n_batch_max) || batch.positions.size() != n || batch.outputs.size() != n ||
       (!batch.sequences.empty() && batch.sequences.size() != n)) {
-    throw Error(Errc::bad_request, "a batch of " + std::to_string(n) + " tokens with " + std::to_string(batch.positions.size()) +
-                                       " positions and " + std::to_string(batch.outputs.size()) + " output marks; at most " +
-                                       std::to_string(options.n_batch_max) + " tokens, and as many of the others, are possible");
+    throw Error(Errc::bad_request,
+                "a batch of " + std::to_string(n) + " tokens with " + std::to_string(batch.positions.size()) +
+                    " positions and " + std::to_string(batch.outputs.size()) + " output marks; at most " +
+                    std::to_string(options.n_batch_max) + " tokens, and as many of the others, are possible");
   }
   shape.n_positions.assign(n_positions.begin(), n_positions.end());
   shape.selected.clear();
@@ -37,8 +39,9 @@ void check_batch(const Batch& batch, const ExecutorOptions& options, std::span<c
     check_sequence(sequence, options);
     int64_t& expected = shape.n_positions[static_cast<size_t>(sequence)];
     if (batch.positions[t] != expected || expected >= options.n_ctx) {
-      throw Error(Errc::bad_request, "position " + std::to_string(batch.positions[t]) + " of sequence " + std::to_string(sequence) +
-                                         " cannot be run: it holds " + std::to_string(expected) + " of " + std::to_string(options.n_ctx) +
+      throw Error(Errc::bad_request, "position " + std::to_string(batch.positions[t]) + " of sequence " +
+                                         std::to_string(sequence) + " cannot be run: it holds " +
+                                         std::to_string(expected) + " of " + std::to_string(options.n_ctx) +
                                          " positions of the context");
     }
     if (t == 0 || shape.token_runs.back().sequence != sequence) {
@@ -59,7 +62,8 @@ void check_whole(const BatchShape& shape) {
   for (size_t i = 0; i < shape.token_runs.size(); ++i) {
     const TokenRun& run = shape.token_runs[i];
     const auto same = [&](const TokenRun& other) { return other.sequence == run.sequence; };
-    const bool goes_on = std::any_of(shape.token_runs.begin() + static_cast<std::ptrdiff_t>(i) + 1, shape.token_runs.end(), same);
+    const bool goes_on =
+        std::any_of(shape.token_runs.begin() + static_cast<std::ptrdiff_t>(i) + 1, shape.token_runs.end(), same);
     if (run.position == 0 && !goes_on) continue;
     throw Error(Errc::bad_request, "an encoder's tokens see one another: sequence " + std::to_string(run.sequence) +
                                        " needs to be run whole, in one run from position 0 on");

@@ -16,7 +16,7 @@ struct TokenRun {
 };
 
 struct BatchShape {
-  std::vector<int64_t> selected;     // tokens whose logits are wanted, ascending
+  std::vector<int64_t> selected;  // tokens whose logits are wanted, ascending
   std::vector<TokenRun> token_runs;
   std::vector<int64_t> n_positions;  // per sequence, once the batch has run
 
@@ -24,7 +24,8 @@ struct BatchShape {
 };
 
 // n_positions: per sequence, before the batch. Throws Error(bad_request) for what the executor was not made for.
-void check_batch(const Batch& batch, const ExecutorOptions& options, std::span<const int64_t> n_positions, BatchShape& shape);
+void check_batch(const Batch& batch, const ExecutorOptions& options, std::span<const int64_t> n_positions,
+                 BatchShape& shape);
 // Of a plan that is not causal: Error(bad_request) where a sequence is not run whole.
 void check_whole(const BatchShape& shape);
 void check_sequence(int64_t sequence, const ExecutorOptions& options);

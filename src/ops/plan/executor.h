@@ -1,4 +1,5 @@
-// What a device offers: run a Plan over a batch of tokens and keep the KV cache between runs. One implementation per backend folder.
+// What a device offers: run a Plan over a batch of tokens and keep the KV cache between runs. One implementation per
+// backend folder.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +42,8 @@ struct AllowedTokens {
 class OutputMasks {
  public:
   virtual ~OutputMasks() = default;
-  // Of some of the outputs, each named once; of the others all tokens may follow. Once a run, in the thread that runs it;
-  // the words live until the run has ended.
+  // Of some of the outputs, each named once; of the others all tokens may follow. Once a run, in the thread that runs
+  // it; the words live until the run has ended.
   virtual std::span<const AllowedTokens> allowed() noexcept = 0;
 };
 
@@ -56,16 +57,19 @@ class KnownMasks final : public OutputMasks {
   std::span<const AllowedTokens> allowed_;
 };
 
-// What is wanted of a run beside its logits. Nothing of it outlives the run, and nothing of it changes a bit of logits or cache.
+// What is wanted of a run beside its logits. Nothing of it outlives the run, and nothing of it changes a bit of logits
+// or cache.
 struct RunRequest {
-  // The n best logits of every output, found where they were made: Executor::ranked. 0: none; more than RunSupport has: none.
+  // The n best logits of every output, found where they were made: Executor::ranked. 0: none; more than RunSupport has:
+  // none.
   int64_t n_ranked = 0;
   // ranked() looks at nothing but the tokens that these allow; logits() have all. Asked only where the best are found.
   // Null: all tokens.
   OutputMasks* masks = nullptr;
-  // The caller says that after this batch, all of whose tokens want their logits, each of a sequence of its own, it will most likely run the best
-  // token after each of them, ranked(i).front(), at the next position: an executor that can begins with that before it is asked. What is run
-  // then may be that or anything else, with the same results as ever. Only where the one best logit is asked for, of all tokens.
+  // The caller says that after this batch, all of whose tokens want their logits, each of a sequence of its own, it
+  // will most likely run the best token after each of them, ranked(i).front(), at the next position: an executor that
+  // can begins with that before it is asked. What is run then may be that or anything else, with the same results as
+  // ever. Only where the one best logit is asked for, of all tokens.
   bool follows_best = false;
   OpObserver* observer = nullptr;  // null: nobody
   StepTimer* timer = nullptr;      // null: nobody
@@ -89,36 +93,40 @@ struct Batch {
 enum class CacheType { f32, f16, q8_0 };
 
 struct ExecutorOptions {
-  int64_t n_ctx = 0;         // positions per sequence
-  int64_t n_batch_max = 512; // tokens per run at most
+  int64_t n_ctx = 0;          // positions per sequence
+  int64_t n_batch_max = 512;  // tokens per run at most
   int64_t n_outputs_max = 512;
   int n_sequences = 1;
-  int n_at_once = 0;         // of these in a batch, up to which batches of a token each have to be fast; 0: all
+  int n_at_once = 0;            // of these in a batch, up to which batches of a token each have to be fast; 0: all
   int64_t n_positions_max = 0;  // of all sequences together, where the executor keeps them in pages; 0: n_ctx for each
   CacheType cache_k = CacheType::f16;
   CacheType cache_v = CacheType::f16;
   int64_t checkpoint_interval = 256;  // positions from one checkpoint of states to the next
-  bool weights_as_f32 = false;  // mode f32: every weight decoded, activations f32, Lanes32
-  int planes = 2;               // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
-  bool fast = false;            // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
-  bool halves = false;          // of mode fast: quantised weights are multiplied as those of F16 are, rounded to half precision
-  std::function<void(int64_t done, int64_t total)> on_load = {};  // bytes of weights that were copied to a device of its own
+  bool weights_as_f32 = false;        // mode f32: every weight decoded, activations f32, Lanes32
+  int planes = 2;                     // modes exact and fast: 2 planes (15 bits) or 1 (8 bits)
+  bool fast =
+      false;  // mode fast: float weights and attention on a GPU's float tensor cores; other devices know no such mode
+  bool halves = false;  // of mode fast: quantised weights are multiplied as those of F16 are, rounded to half precision
+  std::function<void(int64_t done, int64_t total)> on_load =
+      {};  // bytes of weights that were copied to a device of its own
 };
 
 // The memory of a cache that is kept in pages.
 struct CachePages {
   int64_t n_positions = 0;  // of a page; 0: this cache has no pages
   int64_t n_pages = 0, n_free = 0;
-  size_t page_bytes = 0;    // of a page's image
-  size_t window_bytes = 0;  // of these: of layers that look back over a window, whose part of a page can be given back by itself
-  size_t used_bytes = 0;    // of all pages in use
-  bool with_states = false; // forks take along the states of a plan that has some; images of pages never do
+  size_t page_bytes = 0;  // of a page's image
+  size_t window_bytes =
+      0;  // of these: of layers that look back over a window, whose part of a page can be given back by itself
+  size_t used_bytes = 0;     // of all pages in use
+  bool with_states = false;  // forks take along the states of a plan that has some; images of pages never do
 };
 
 // Pages of n_page positions for the positions that the options ask for.
 constexpr int64_t cache_pages(const ExecutorOptions& options, int64_t n_page) noexcept {
   const auto in_pages = [n_page](int64_t n) { return (n + n_page - 1) / n_page; };
-  return options.n_positions_max > 0 ? in_pages(options.n_positions_max) : options.n_sequences * in_pages(options.n_ctx);
+  return options.n_positions_max > 0 ? in_pages(options.n_positions_max)
+                                     : options.n_sequences * in_pages(options.n_ctx);
 }
 
 // A kernel that an executor runs an op with, for a range of tokens.
@@ -143,51 +151,58 @@ class Executor {
   // The same in double: exact widening, but the oracle's own numbers in mode oracle.
   virtual void read_logits(int64_t i_output, std::span<double> out) const = 0;
   virtual RunSupport supports() const { return {}; }
-  // After a run that asked for the best logits: descending, the lower token first among equals; fewer than n where the others are minus infinity.
-  // None at all where a logit is a NaN or +infinity: logits() show it.
+  // After a run that asked for the best logits: descending, the lower token first among equals; fewer than n where the
+  // others are minus infinity. None at all where a logit is a NaN or +infinity: logits() show it.
   virtual std::span<const RankedLogit> ranked(int64_t /*i_output*/) const { return {}; }
-  // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a run the rows that
-  // it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are any.
+  // Of a part of a split plan: the rows of its input, to be filled before the next run of as many tokens; and after a
+  // run the rows that it hands on, valid until the next run. Each [n_tokens, width]; the plan says whether there are
+  // any.
   virtual std::span<float> input(int64_t /*n_tokens*/) { return {}; }
   virtual std::span<const float> handed() const { return {}; }
-  // Forgets the positions of a sequence from n_positions on. A plan with states goes back further, to where a checkpoint of them was kept
-  // (ops/state/state_store.h), and so does a sequence that gave back what it would see (forget()): n_positions() says how far; the tokens from there on
-  // have to be run again.
+  // Forgets the positions of a sequence from n_positions on. A plan with states goes back further, to where a
+  // checkpoint of them was kept (ops/state/state_store.h), and so does a sequence that gave back what it would see
+  // (forget()): n_positions() says how far; the tokens from there on have to be run again.
   virtual void truncate(int sequence, int64_t n_positions) = 0;
   virtual int64_t n_positions(int sequence) const = 0;
 
-  // ---- Of a cache in pages, which sequences may share: an executor without them says so by pages() and has none of what follows. A run for which
-  // pages are short does nothing: Error(out_of_memory).
+  // ---- Of a cache in pages, which sequences may share: an executor without them says so by pages() and has none of
+  // what follows. A run for which pages are short does nothing: Error(out_of_memory).
   virtual CachePages pages() const { return {}; }
   // Pages that a run of n_more tokens of the sequence would take.
   virtual int64_t n_pages_needed(int /*sequence*/, int64_t /*n_more*/) const { return 0; }
-  // Sequence `to` becomes the first n_positions of `from`. Full pages are shared, the last one is copied where it is not full, which takes a page.
-  // False, and nothing happens: not by this executor, or no page is free.
+  // Sequence `to` becomes the first n_positions of `from`. Full pages are shared, the last one is copied where it is
+  // not full, which takes a page. False, and nothing happens: not by this executor, or no page is free.
   virtual bool fork(int /*from*/, int64_t /*n_positions*/, int /*to*/) { return false; }
-  // Nobody will cut the sequence to, or fork, more than `begin` and fewer than `end` positions: of layers with a window, the pages that only these lengths
-  // need are given back.
+  // Nobody will cut the sequence to, or fork, more than `begin` and fewer than `end` positions: of layers with a
+  // window, the pages that only these lengths need are given back.
   virtual void forget(int /*sequence*/, int64_t /*begin*/, int64_t /*end*/) {}
-  // The most positions, n at most, behind which the sequence, or a fork of it, can go on: all that later tokens see is there.
+  // The most positions, n at most, behind which the sequence, or a fork of it, can go on: all that later tokens see is
+  // there.
   virtual int64_t n_usable(int /*sequence*/, int64_t n) const { return n; }
   // Whether a page has the part of the layers with a window.
   virtual bool holds_window(int /*sequence*/, int64_t /*i_page*/) const { return true; }
-  // A page's image, page_bytes of it, for keeping elsewhere; and back again, behind full pages: n_positions more of the sequence, of one page at most. One of
-  // page_bytes - window_bytes is without the layers that have a window. False: not by this executor, or no page is free.
+  // A page's image, page_bytes of it, for keeping elsewhere; and back again, behind full pages: n_positions more of the
+  // sequence, of one page at most. One of page_bytes - window_bytes is without the layers that have a window. False:
+  // not by this executor, or no page is free.
   virtual bool read_page(int /*sequence*/, int64_t /*i_page*/, std::span<std::byte> /*image*/) const { return false; }
-  virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) { return false; }
-  // The same where images may be copied beside the runs: until `copies` has none any more, who gave an image leaves it alone, and alive. What happens to the
-  // page or the sequence meanwhile changes nothing of it.
-  virtual bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& /*copies*/) const {
+  virtual bool append_page(int /*sequence*/, int64_t /*n_positions*/, std::span<const std::byte> /*image*/) {
+    return false;
+  }
+  // The same where images may be copied beside the runs: until `copies` has none any more, who gave an image leaves it
+  // alone, and alive. What happens to the page or the sequence meanwhile changes nothing of it.
+  virtual bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image,
+                               base::PendingCopies& /*copies*/) const {
     return read_page(sequence, i_page, image);
   }
-  virtual bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image, base::PendingCopies& /*copies*/) {
+  virtual bool begin_append_page(int sequence, int64_t n_positions, std::span<const std::byte> image,
+                                 base::PendingCopies& /*copies*/) {
     return append_page(sequence, n_positions, image);
   }
   // False: a run of the sequence would wait for such copies.
   virtual bool is_ready(int /*sequence*/) const { return true; }
 
-  // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions, position-major, in the
-  // cache's type whatever the layout in memory; then every state, where there are positions.
+  // The cache's bits, for digests and comparison: layer by layer, K of all positions, then V of all positions,
+  // position-major, in the cache's type whatever the layout in memory; then every state, where there are positions.
   virtual void visit_cache(int sequence, const std::function<void(std::span<const std::byte>)>& sink) const = 0;
   // Of the op at that place of the plan, ascending by tokens; none where this executor cannot tell.
   virtual std::vector<KernelUse> kernels_of(int32_t /*i_op*/) const { return {}; }

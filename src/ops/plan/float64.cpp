@@ -22,7 +22,8 @@ void rms_norm64(std::span<const double> x, std::span<const double> w, double eps
   for (size_t j = 0; j < x.size(); ++j) y[j] = w.empty() ? x[j] / root : x[j] / root * w[j];
 }
 
-void rotate64(const RopeSpec& spec, double position, int64_t n_heads, int64_t head_dim, std::span<const double> x, std::span<double> y) {
+void rotate64(const RopeSpec& spec, double position, int64_t n_heads, int64_t head_dim, std::span<const double> x,
+              std::span<double> y) {
   if (x.data() != y.data()) std::copy(x.begin(), x.end(), y.begin());  // what is beyond spec.dim passes through
   const int64_t half = spec.dim / 2;
   for (int64_t pair = 0; pair < half; ++pair) {

@@ -1,4 +1,5 @@
-// Formulas of ops in float64, over plain rows, with sums in plain order: the oracle runs plans with them, verify single ops.
+// Formulas of ops in float64, over plain rows, with sums in plain order: the oracle runs plans with them, verify single
+// ops.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ std::vector<double> vector_of(const Weight& weight);
 void rms_norm64(std::span<const double> x, std::span<const double> w, double eps, std::span<double> y) noexcept;
 
 // One row of heads at a position; x and y [n_heads * head_dim], y may be x.
-void rotate64(const RopeSpec& spec, double position, int64_t n_heads, int64_t head_dim, std::span<const double> x, std::span<double> y);
+void rotate64(const RopeSpec& spec, double position, int64_t n_heads, int64_t head_dim, std::span<const double> x,
+              std::span<double> y);
 
 }  // namespace assay::ops

@@ -1,11 +1,12 @@
-// The rows of a run in host memory, as the references of row ops see them: float for the contract's own arithmetic, double for the oracle.
+// The rows of a run in host memory, as the references of row ops see them: float for the contract's own arithmetic,
+// double for the oracle.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "ops/plan/plan.h"
 #include "ops/attention/rope_table.h"
+#include "ops/plan/plan.h"
 
 namespace assay::ops {
 
@@ -20,7 +21,9 @@ struct HostRows {
 
   int64_t width(ValueId id) const noexcept { return plan->values[static_cast<size_t>(id)].width; }
   T* row(ValueId id, int64_t i) const noexcept { return values[static_cast<size_t>(id)] + i * width(id); }
-  const float* small(WeightId id) const noexcept { return id == kNone ? nullptr : small_weights[static_cast<size_t>(id)]; }
+  const float* small(WeightId id) const noexcept {
+    return id == kNone ? nullptr : small_weights[static_cast<size_t>(id)];
+  }
   int64_t token_of(ValueId id, int64_t i) const noexcept {
     return plan->values[static_cast<size_t>(id)].domain == RowDomain::outputs ? selected[static_cast<size_t>(i)] : i;
   }

@@ -1,4 +1,5 @@
-// Shapes and types of a Plan against what the kernels can do. A Plan comes from our own builder, but the widths and types in it from a file.
+// Shapes and types of a Plan against what the kernels can do. A Plan comes from our own builder, but the widths and
+// types in it from a file.
 #include "ops/plan/plan_check.h"
 
 #include <algorithm>
@@ -11,16 +12,20 @@
 #include "tensor/dtype.h"
 
 namespace assay::ops {
-void CheckScope::refuse(const std::string& what) const { throw Error(Errc::unsupported, op_.name + ": " + what + " cannot be run"); }
+void CheckScope::refuse(const std::string& what) const {
+  throw Error(Errc::unsupported, op_.name + ": " + what + " cannot be run");
+}
 
 void CheckScope::expect(int64_t found, int64_t needed, const char* what) const {
-  if (found != needed) refuse(std::to_string(found) + " " + what + ", where " + std::to_string(needed) + " are needed,");
+  if (found != needed)
+    refuse(std::to_string(found) + " " + what + ", where " + std::to_string(needed) + " are needed,");
 }
 
 void CheckScope::expect_format(WeightId id) const {
   const Weight& weight = plan_.weights[static_cast<size_t>(id)];
   if (quant::find_format(weight.view.dtype) == nullptr) {
-    throw Error(Errc::unsupported, weight.name + ": type " + std::string(tensor::traits(weight.view.dtype).name) + " cannot be a weight");
+    throw Error(Errc::unsupported,
+                weight.name + ": type " + std::string(tensor::traits(weight.view.dtype).name) + " cannot be a weight");
   }
 }
 
@@ -38,19 +43,21 @@ bool WorkScope::multiplies_integers(WeightId weight) const {
 void check_plan(const Plan& plan, const ExecutorOptions& options) {
   if (options.n_ctx < 1 || options.n_batch_max < 1 || options.n_outputs_max < 1 || options.n_sequences < 1 ||
       (options.planes != 1 && options.planes != 2) || options.n_ctx > INT32_MAX) {
-    throw Error(Errc::bad_request, "a context of " + std::to_string(options.n_ctx) + " positions, " + std::to_string(options.n_sequences) +
-                                       " sequences, batches of " + std::to_string(options.n_batch_max) + " tokens, " +
-                                       std::to_string(options.n_outputs_max) + " outputs and " + std::to_string(options.planes) +
-                                       " planes cannot be made");
+    throw Error(Errc::bad_request, "a context of " + std::to_string(options.n_ctx) + " positions, " +
+                                       std::to_string(options.n_sequences) + " sequences, batches of " +
+                                       std::to_string(options.n_batch_max) + " tokens, " +
+                                       std::to_string(options.n_outputs_max) + " outputs and " +
+                                       std::to_string(options.planes) + " planes cannot be made");
   }
   if (plan.n_ctx_max > 0 && options.n_ctx > plan.n_ctx_max) {
-    throw Error(Errc::bad_request, "a context of " + std::to_string(options.n_ctx) + " positions: this model has " + std::to_string(plan.n_ctx_max) +
-                                       " and no more");
+    throw Error(Errc::bad_request, "a context of " + std::to_string(options.n_ctx) + " positions: this model has " +
+                                       std::to_string(plan.n_ctx_max) + " and no more");
   }
   for (const Op& op : plan.ops) op.record.check(CheckScope(plan, op));
   if (plan.handed != kNone && plan.logits == kNone) return;  // a part that others follow
   const int64_t needed = plan.logits == kNone ? plan.d_model : plan.vocab_size;
-  if (plan.output() == kNone || plan.output_width() != needed || plan.values[static_cast<size_t>(plan.output())].domain != RowDomain::outputs) {
+  if (plan.output() == kNone || plan.output_width() != needed ||
+      plan.values[static_cast<size_t>(plan.output())].domain != RowDomain::outputs) {
     throw Error(Errc::unsupported, "the plan names no outputs of " + std::to_string(needed) + " columns");
   }
 }

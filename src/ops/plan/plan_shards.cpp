@@ -7,13 +7,13 @@
 #include "assay/error.h"
 #include "base/index.h"
 #include "ops/attention/attention.h"
-#include "ops/linear/gather.h"
 #include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/linear/gather.h"
 #include "ops/linear/linear.h"
 #include "ops/plan/op_values.h"
-#include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "ops/plan/shard_scope.h"
+#include "ops/rows/rms_norm.h"
 
 namespace assay::ops {
 namespace {
@@ -45,7 +45,8 @@ HeadRanges head_ranges(int64_t n_heads, int64_t n_kv_heads, int n_shards) {
       heads.kv.push_back(kv);
       heads.q.push_back({kv.begin * group, kv.end * group});
     }
-  } else if (const int64_t sharers = n_shards / n_kv_heads; n_shards % n_kv_heads == 0 && sharers <= group) {  // of a KV head
+  } else if (const int64_t sharers = n_shards / n_kv_heads;
+             n_shards % n_kv_heads == 0 && sharers <= group) {  // of a KV head
     for (int64_t i = 0; i < n_shards; ++i) {
       const int64_t kv = i / sharers, part = i % sharers;
       heads.kv.push_back({kv, kv + 1});
@@ -68,15 +69,9 @@ ColumnRanges times(ColumnRanges ranges, int64_t factor) {
 }
 
 ShardScope::ShardScope(const Plan& whole, int n_shards)
-    : whole_(whole),
-      n_(n_shards),
-      shards_(at(n_shards)),
-      ranges_(whole.values.size()),
-      own_(whole.values.size(), kNone),
-      gathered_(whole.values.size(), kNone),
-      weights_(whole.weights.size(), kNone),
-      rows_of_(whole.ops.size()),
-      heads_(whole.cache_layers.size()) {
+    : whole_(whole), n_(n_shards), shards_(at(n_shards)), ranges_(whole.values.size()),
+      own_(whole.values.size(), kNone), gathered_(whole.values.size(), kNone), weights_(whole.weights.size(), kNone),
+      rows_of_(whole.ops.size()), heads_(whole.cache_layers.size()) {
   for (PlanShard& shard : shards_) {
     shard.plan.ropes = whole.ropes;
     shard.plan.vocab_size = whole.vocab_size;
@@ -112,7 +107,8 @@ int32_t ShardScope::producer_of(ValueId id) const {
 int32_t ShardScope::product_of(ValueId id, int64_t head_dim) const {
   const int32_t from = producer_of(id);
   if (const auto* r = record_of<Rope>(whole_, from)) return product_of(r->x, head_dim);
-  if (const auto* r = record_of<RmsNorm>(whole_, from); r != nullptr && r->d == head_dim) return product_of(r->x, head_dim);
+  if (const auto* r = record_of<RmsNorm>(whole_, from); r != nullptr && r->d == head_dim)
+    return product_of(r->x, head_dim);
   return record_of<Linear>(whole_, from) != nullptr ? from : kNone;
 }
 
@@ -137,20 +133,23 @@ void ShardScope::find_rows() {
     std::vector<int64_t> dims = {attention->head_dim, attention->head_dim, v_dim};
     int n_readers = 0;  // a cache that several layers read stays whole
     for (const Op& other : whole_.ops) {
-      if (const auto* reader = other.as<Attention>(); reader != nullptr && reader->layer == attention->layer) ++n_readers;
+      if (const auto* reader = other.as<Attention>(); reader != nullptr && reader->layer == attention->layer)
+        ++n_readers;
       const auto* store = other.as<KvStore>();
       if (store == nullptr || store->layer != attention->layer) continue;
       products.push_back(product_of(store->k, attention->head_dim));
       products.push_back(store->v == kNone ? kNone : product_of(store->v, v_dim));
     }
-    const bool found = n_readers == 1 && products.size() == 3 && products[0] != kNone && products[1] != kNone && products[2] != kNone;
+    const bool found =
+        n_readers == 1 && products.size() == 3 && products[0] != kNone && products[1] != kNone && products[2] != kNone;
     if (!found) heads = {};
     for (size_t i = 0; found && i < 3; ++i) rows_of_[at(products[i])] = times(i == 0 ? heads.q : heads.kv, dims[i]);
     heads_[at(attention->layer)] = std::move(heads);
   }
 }
 
-ValueId ShardScope::add_value(const std::string& name, int64_t whole_width, const ColumnRanges& ranges, RowDomain domain) {
+ValueId ShardScope::add_value(const std::string& name, int64_t whole_width, const ColumnRanges& ranges,
+                              RowDomain domain) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     shards_[i].plan.values.push_back({name, ranges.empty() ? whole_width : ranges[i].end - ranges[i].begin, domain});
   }
@@ -182,7 +181,8 @@ void ShardScope::enter_one(size_t i_shard, const ColumnRanges& ranges, Record re
   const Op& op = whole_.ops[at(i_op_)];
   PlanShard& shard = shards_[i_shard];
   shard.plan.ops.push_back({std::move(record), op.name, op.layer});
-  shard.origins.push_back({i_op_, ranges.empty() ? ColumnRange{0, width(announced_value(op))} : ranges[i_shard], ranges.empty()});
+  shard.origins.push_back(
+      {i_op_, ranges.empty() ? ColumnRange{0, width(announced_value(op))} : ranges[i_shard], ranges.empty()});
 }
 
 WeightId ShardScope::whole_weight(WeightId id) {
@@ -197,7 +197,8 @@ WeightId ShardScope::weight_rows(WeightId id, const ColumnRanges& ranges) { retu
 
 WeightId ShardScope::weight_elements(WeightId id, const ColumnRanges& ranges) {
   if (id != kNone && tensor::traits(whole_.weights[at(id)].view.dtype).block_elements != 1) {
-    throw Error(Errc::unsupported, whole_.weights[at(id)].name + ": a vector in blocks cannot be divided among devices");
+    throw Error(Errc::unsupported,
+                whole_.weights[at(id)].name + ": a vector in blocks cannot be divided among devices");
   }
   return weight_part(id, ranges, true);
 }
@@ -258,8 +259,8 @@ void ShardScope::set_kv_heads(int32_t layer) {
 
 std::vector<PlanShard> shard_plan(const Plan& whole, int n_shards) {
   if (n_shards < 2 || n_shards > kShardsMax) {
-    throw Error(Errc::bad_request, "a model is divided among 2 to " + std::to_string(kShardsMax) + " devices (--split-mode tensor), not " +
-                                       std::to_string(n_shards));
+    throw Error(Errc::bad_request, "a model is divided among 2 to " + std::to_string(kShardsMax) +
+                                       " devices (--split-mode tensor), not " + std::to_string(n_shards));
   }
   return ShardScope(whole, n_shards).run();
 }

@@ -1,4 +1,5 @@
-// Shards of a plan: every op in each, rows and heads divided without gaps, gathers where whole rows are read, and nothing else between.
+// Shards of a plan: every op in each, rows and heads divided without gaps, gathers where whole rows are read, and
+// nothing else between.
 #include "ops/plan/plan_shards.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,8 @@ std::string columns_of(const std::vector<PlanShard>& shards, const Plan& whole, 
 }
 
 TEST(PlanShards, HeadsAndRowsAreDivided) {
-  const test::TinyPlan tiny({.vocab_size = 64, .d_model = 64, .d_ff = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 32});
+  const test::TinyPlan tiny(
+      {.vocab_size = 64, .d_model = 64, .d_ff = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 32});
   const auto two = shard_plan(tiny.plan, 2), four = shard_plan(tiny.plan, 4), eight = shard_plan(tiny.plan, 8);
   EXPECT_EQ(columns_of(two, tiny.plan, "attn_q"), "0-64 64-128");
   EXPECT_EQ(columns_of(two, tiny.plan, "kv_store"), "0-32 32-64");
@@ -54,7 +56,8 @@ TEST(PlanShards, WhatDoesNotDivideEvenly) {
   EXPECT_EQ(columns_of(shard_plan(nine.plan, 5), nine.plan, "ffn_down"), "0-32 32-96 96-160 160-224 224-288");
 }
 
-// How many columns of a product's matrix in the first layer each shard has, "256 256"; "none" where they have rows alone.
+// How many columns of a product's matrix in the first layer each shard has, "256 256"; "none" where they have rows
+// alone.
 std::string columns_of_matrix(const std::vector<PlanShard>& shards, const Plan& whole, const std::string& name) {
   std::string text;
   for (const PlanShard& shard : shards) {
@@ -69,7 +72,8 @@ std::string columns_of_matrix(const std::vector<PlanShard>& shards, const Plan& 
         const tensor::TensorView& view = whole.weights[static_cast<size_t>(of.get<Linear>().w)].view;
         EXPECT_EQ(columns.view.data.data(), view.data.data() + i_shard * columns.view.row_bytes());
         EXPECT_EQ(columns.stride, view.row_bytes());
-        EXPECT_EQ(columns.view.data.data() + columns.view.data.size(), view.row(view.shape.rows() - 1) + (i_shard + 1) * columns.view.row_bytes());
+        EXPECT_EQ(columns.view.data.data() + columns.view.data.size(),
+                  view.row(view.shape.rows() - 1) + (i_shard + 1) * columns.view.row_bytes());
         EXPECT_EQ(columns.view.shape.rows(), view.shape.rows());
       }
       if (!text.empty()) text += " ";
@@ -80,13 +84,16 @@ std::string columns_of_matrix(const std::vector<PlanShard>& shards, const Plan& 
 }
 
 TEST(PlanShards, ColumnsWhereChunksAreDivided) {
-  const test::TinyPlan tiny({.d_model = 1024, .d_ff = 2560, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128, .dtype = tensor::DType::Q4_K});
-  const auto two = shard_plan(tiny.plan, 2), four = shard_plan(tiny.plan, 4), three = shard_plan(tiny.plan, 3), eight = shard_plan(tiny.plan, 8);
+  const test::TinyPlan tiny(
+      {.d_model = 1024, .d_ff = 2560, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128, .dtype = tensor::DType::Q4_K});
+  const auto two = shard_plan(tiny.plan, 2), four = shard_plan(tiny.plan, 4), three = shard_plan(tiny.plan, 3),
+             eight = shard_plan(tiny.plan, 8);
   EXPECT_EQ(columns_of_matrix(two, tiny.plan, "attn_output"), "512 512");
   EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_down"), "1280 1280");
-  EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_up"), "none");  // its row is whole
+  EXPECT_EQ(columns_of_matrix(two, tiny.plan, "ffn_up"), "none");        // its row is whole
   EXPECT_EQ(columns_of_matrix(four, tiny.plan, "attn_output"), "none");  // more than kColumnShardsMax
-  const test::TinyPlan odd({.d_model = 1024, .d_ff = 1280, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128, .dtype = tensor::DType::Q4_K});
+  const test::TinyPlan odd(
+      {.d_model = 1024, .d_ff = 1280, .n_heads = 8, .n_kv_heads = 4, .head_dim = 128, .dtype = tensor::DType::Q4_K});
   EXPECT_EQ(columns_of_matrix(shard_plan(odd.plan, 2), odd.plan, "attn_output"), "512 512");
   EXPECT_EQ(columns_of_matrix(shard_plan(odd.plan, 2), odd.plan, "ffn_down"), "none");  // five blocks
   EXPECT_EQ(columns_of_matrix(three, tiny.plan, "attn_output"), "none");

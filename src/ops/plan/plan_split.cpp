@@ -31,7 +31,8 @@ ValueId crossing(const Plan& plan, int32_t i_op) {
     }
   }
   if (found.size() != 1 || plan.values[at(found.front())].domain == RowDomain::outputs) {
-    throw Error(Errc::unsupported, "a model split before " + plan.ops[at(i_op)].name + ": needs one value of all tokens to hand over, found " +
+    throw Error(Errc::unsupported, "a model split before " + plan.ops[at(i_op)].name +
+                                       ": needs one value of all tokens to hand over, found " +
                                        std::to_string(found.size()));
   }
   return found.front();
@@ -53,7 +54,9 @@ void check_caches(const Plan& part) {
 // Copies ops into a part and gives what they name the part's own numbers.
 class Part final : FieldVisitor {
  public:
-  explicit Part(const Plan& whole) : whole_(whole), values_(whole.values.size(), kNone), layers_(whole.cache_layers.size(), kNone), states_(whole.states.size(), kNone) {
+  explicit Part(const Plan& whole)
+      : whole_(whole), values_(whole.values.size(), kNone), layers_(whole.cache_layers.size(), kNone),
+        states_(whole.states.size(), kNone) {
     plan_.weights = whole.weights;
     plan_.ropes = whole.ropes;
     plan_.vocab_size = whole.vocab_size;
@@ -75,7 +78,8 @@ class Part final : FieldVisitor {
  private:
   // The part's own number of what has number i in the whole plan; the first use takes it over.
   template <class Thing>
-  static void own_number(int32_t& i, std::vector<int32_t>& numbers, const std::vector<Thing>& of_whole, std::vector<Thing>& of_part) {
+  static void own_number(int32_t& i, std::vector<int32_t>& numbers, const std::vector<Thing>& of_whole,
+                         std::vector<Thing>& of_part) {
     int32_t& own = numbers[at(i)];
     if (own == kNone) {
       own = static_cast<int32_t>(of_part.size());
@@ -91,7 +95,7 @@ class Part final : FieldVisitor {
 
   const Plan& whole_;
   Plan plan_;
-  std::vector<ValueId> values_;   // of the whole plan -> of the part
+  std::vector<ValueId> values_;  // of the whole plan -> of the part
   std::vector<int32_t> layers_, states_;
 };
 
@@ -103,7 +107,8 @@ std::vector<PlanPart> split_plan(const Plan& whole, std::span<const int32_t> bor
   int32_t before = 0;
   for (const int32_t layer : borders) {
     if (layer <= before || layer >= n_layers) {
-      throw Error(Errc::bad_request, "a model of " + std::to_string(n_layers) + " layers cannot be split before layer " + std::to_string(layer) +
+      throw Error(Errc::bad_request, "a model of " + std::to_string(n_layers) +
+                                         " layers cannot be split before layer " + std::to_string(layer) +
                                          " and before layer " + std::to_string(before));
     }
     before = layer;

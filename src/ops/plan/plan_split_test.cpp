@@ -36,7 +36,8 @@ TEST(PlanSplit, PartsHaveTheirLayersAndHandOneValueOver) {
         for (size_t v = 0; v < own.inputs.size(); ++v) {
           ASSERT_EQ(own.inputs[v] == kNone, of_whole.inputs[v] == kNone);
           if (own.inputs[v] == kNone) continue;
-          EXPECT_EQ(plan.values[static_cast<size_t>(own.inputs[v])].name, tiny.plan.values[static_cast<size_t>(of_whole.inputs[v])].name);
+          EXPECT_EQ(plan.values[static_cast<size_t>(own.inputs[v])].name,
+                    tiny.plan.values[static_cast<size_t>(of_whole.inputs[v])].name);
           used[static_cast<size_t>(own.inputs[v])] = true;
         }
         if (const auto* store = op.as<KvStore>()) {

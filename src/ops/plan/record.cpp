@@ -5,6 +5,8 @@
 
 namespace assay::ops {
 
-void Record::refuse(const char* meant) const { throw std::logic_error(std::string("a record of ") + kind() + " where one of " + meant + " was meant"); }
+void Record::refuse(const char* meant) const {
+  throw std::logic_error(std::string("a record of ") + kind() + " where one of " + meant + " was meant");
+}
 
 }  // namespace assay::ops

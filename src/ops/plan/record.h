@@ -1,24 +1,28 @@
-// What one op of a Plan is: a record of any type that says everything about the op that code walking a plan asks. An op is one set of files in this
-// room (ops/rows/add.h and ops/rows/add.cpp, say); nobody else switches over all ops.
+// What one op of a Plan is: a record of any type that says everything about the op that code walking a plan asks. An op
+// is one set of files in this room (ops/rows/add.h and ops/rows/add.cpp, say); nobody else switches over all ops.
 //
 // A record type R is an aggregate of ids and numbers, with these members:
 //   static constexpr const char* kKind;             "rms_norm": what traces and reports call it
 //   static constexpr Role kRole;                    how executors have to run it
-//   void fields(FieldVisitor& f);                   names each id it holds, by its role, in the order in which they are read
-//   void check(const CheckScope&) const;            shapes and types against what the op can do; Error(unsupported) (ops/plan/check_scope.h)
-//   void shard(ShardScope&) const;                  the same op in each shard of a plan (ops/plan/shard_scope.h)
-//   OpWork work(const WorkScope&) const;            bytes and multiply-adds (ops/plan/work.h)
+//   void fields(FieldVisitor& f);                   names each id it holds, by its role, in the order in which they are
+//   read void check(const CheckScope&) const;            shapes and types against what the op can do;
+//   Error(unsupported) (ops/plan/check_scope.h) void shard(ShardScope&) const;                  the same op in each
+//   shard of a plan (ops/plan/shard_scope.h) OpWork work(const WorkScope&) const;            bytes and multiply-adds
+//   (ops/plan/work.h)
 // those of Role::row also
-//   void run(const HostRows<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin .. end - 1 (ops/plan/host_rows.h)
-//   void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept;   its formula in float64, for the oracle
-//   static constexpr bool kInPlace;                 its output may take the memory of an input of the same width: it reads each run of elements whole
+//   void run(const HostRows<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin ..
+//   end - 1 (ops/plan/host_rows.h) void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept;   its
+//   formula in float64, for the oracle static constexpr bool kInPlace;                 its output may take the memory
+//   of an input of the same width: it reads each run of elements whole
 //                                                   before it writes any of them
 // those of Role::state
-//   void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: units begin .. end - 1
-//   void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t end) const noexcept;  of consecutive tokens (ops/state/state.h)
+//   void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar
+//   reference: units begin .. end - 1 void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t
+//   end) const noexcept;  of consecutive tokens (ops/state/state.h)
 // those of Role::cached
-//   void run(const HostRows<float>&, const CachedRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin .. end - 1
-//   void run(const HostRows<double>&, const CachedRun<double>&, int64_t begin, int64_t end) const noexcept;  of one sequence (ops/plan/cached_run.h)
+//   void run(const HostRows<float>&, const CachedRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar
+//   reference: rows begin .. end - 1 void run(const HostRows<double>&, const CachedRun<double>&, int64_t begin, int64_t
+//   end) const noexcept;  of one sequence (ops/plan/cached_run.h)
 // The compiler refuses a record that lacks one. A device without a kernel for a row op runs its reference.
 #pragma once
 
@@ -46,9 +50,9 @@ struct CachedRun;
 
 // What one op of a run has to do at least (WorkScope: ops/plan/work.h).
 struct OpWork {
-  int64_t bytes = 0;          // of weights, keys and values that are read
+  int64_t bytes = 0;  // of weights, keys and values that are read
   int64_t multiply_adds = 0;
-  bool of_integers = false;   // else of floats
+  bool of_integers = false;  // else of floats
 };
 
 // How an op has to be run.
@@ -61,7 +65,8 @@ enum class Role {
   select,     // rows of its input chosen by the batch
   gather,     // columns of all shards of a model
   state,      // token by token in order, from what it keeps of the tokens before
-  cached,     // reads the KV cache in a way of its own: row i of its output from rows i of its inputs and one layer's keys and values
+  cached,  // reads the KV cache in a way of its own: row i of its output from rows i of its inputs and one layer's keys
+           // and values
 };
 
 // Told the ids that a record holds. What is not overridden is passed over.
@@ -79,8 +84,8 @@ class FieldVisitor {
 class Record {
  public:
   template <class R>
-    requires(!std::is_same_v<std::remove_cvref_t<R>, Record>)
-  Record(R&& record) : held_(std::make_unique<Held<std::remove_cvref_t<R>>>(std::forward<R>(record))) {}  // NOLINT: a record is one
+  requires(!std::is_same_v<std::remove_cvref_t<R>, Record>) Record(R&& record)
+      : held_(std::make_unique<Held<std::remove_cvref_t<R>>>(std::forward<R>(record))) {}  // NOLINT: a record is one
   Record(const Record& other) : held_(other.held_->clone()) {}
   Record(Record&&) noexcept = default;
   Record& operator=(const Record& other) {
@@ -129,10 +134,18 @@ class Record {
   OpWork work(const WorkScope& scope) const { return held_->work(scope); }
   void run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { held_->run(rows, begin, end); }
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { held_->run(rows, begin, end); }
-  void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
-  void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
-  void run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
-  void run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept { held_->run(rows, at, begin, end); }
+  void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin, int64_t end) const noexcept {
+    held_->run(rows, at, begin, end);
+  }
+  void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept {
+    held_->run(rows, at, begin, end);
+  }
+  void run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept {
+    held_->run(rows, at, begin, end);
+  }
+  void run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept {
+    held_->run(rows, at, begin, end);
+  }
 
  private:
   struct Base {
@@ -176,16 +189,20 @@ class Record {
     void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::row) record.run(rows, begin, end);
     }
-    void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin, int64_t end) const noexcept override {
+    void run(const HostRows<float>& rows, const StateRun<float>& at, int64_t begin,
+             int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::state) record.run(rows, at, begin, end);
     }
-    void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin, int64_t end) const noexcept override {
+    void run(const HostRows<double>& rows, const StateRun<double>& at, int64_t begin,
+             int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::state) record.run(rows, at, begin, end);
     }
-    void run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin, int64_t end) const noexcept override {
+    void run(const HostRows<float>& rows, const CachedRun<float>& at, int64_t begin,
+             int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::cached) record.run(rows, at, begin, end);
     }
-    void run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin, int64_t end) const noexcept override {
+    void run(const HostRows<double>& rows, const CachedRun<double>& at, int64_t begin,
+             int64_t end) const noexcept override {
       if constexpr (R::kRole == Role::cached) record.run(rows, at, begin, end);
     }
     R record;

@@ -1,5 +1,5 @@
-// What a record sees when its plan is cut into shards (plan_shards.h): which columns of each value the shards have, and how to enter its own op into
-// every shard.
+// What a record sees when its plan is cut into shards (plan_shards.h): which columns of each value the shards have, and
+// how to enter its own op into every shard.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +31,19 @@ class ShardScope {
   // What the shards have of a value.
   const ColumnRanges& ranges(ValueId id) const { return ranges_[static_cast<size_t>(id)]; }
   ColumnRanges runs_of(ValueId id, int64_t d) const;  // the same, nothing where a run of d elements is torn
-  // A value's number in the shards: as they have it; all its columns, gathered where they are not here; the one or the other.
+  // A value's number in the shards: as they have it; all its columns, gathered where they are not here; the one or the
+  // other.
   ValueId own(ValueId id) const { return own_[static_cast<size_t>(id)]; }
   ValueId whole_of(ValueId id);
   ValueId own_or_whole(ValueId id, const ColumnRanges& ranges) { return ranges.empty() ? whole_of(id) : own(id); }
   ValueId make(ValueId id, const ColumnRanges& ranges);  // the output of the running op
 
   WeightId whole_weight(WeightId id);
-  WeightId weight_rows(WeightId id, const ColumnRanges& ranges);      // rows of a matrix
-  WeightId weight_elements(WeightId id, const ColumnRanges& ranges);  // elements of a vector; Error(unsupported) for one in blocks
-  // The shards' columns of a product's matrix, where those of x are the contract's chunks of equally many blocks and their rows of y as many; else kNone.
+  WeightId weight_rows(WeightId id, const ColumnRanges& ranges);  // rows of a matrix
+  WeightId weight_elements(WeightId id,
+                           const ColumnRanges& ranges);  // elements of a vector; Error(unsupported) for one in blocks
+  // The shards' columns of a product's matrix, where those of x are the contract's chunks of equally many blocks and
+  // their rows of y as many; else kNone.
   WeightId weight_columns(WeightId w, ValueId x, bool has_bias);
 
   const ColumnRanges& rows_of_product() const { return rows_of_[static_cast<size_t>(i_op_)]; }  // of the running op

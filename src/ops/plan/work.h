@@ -16,20 +16,23 @@ struct RunShape {
 class WorkScope {
  public:
   // Both must outlive it.
-  WorkScope(const Plan& plan, const ExecutorOptions& options, const RunShape& shape) : plan_(plan), options_(options), shape_(shape) {}
+  WorkScope(const Plan& plan, const ExecutorOptions& options, const RunShape& shape)
+      : plan_(plan), options_(options), shape_(shape) {}
 
   const Plan& plan() const noexcept { return plan_; }
   const RunShape& shape() const noexcept { return shape_; }
   const ExecutorOptions& options() const noexcept { return options_; }
   int64_t n_rows(ValueId value) const {
-    return shape_.n_sequences * (plan_.values[static_cast<size_t>(value)].domain == RowDomain::outputs ? shape_.n_outputs : shape_.n_tokens);
+    return shape_.n_sequences *
+           (plan_.values[static_cast<size_t>(value)].domain == RowDomain::outputs ? shape_.n_outputs : shape_.n_tokens);
   }
   int64_t width(ValueId value) const { return plan_.values[static_cast<size_t>(value)].width; }
   int64_t weight_bytes(WeightId weight) const {
     return weight == kNone ? 0 : static_cast<int64_t>(plan_.weights[static_cast<size_t>(weight)].view.data.size());
   }
   int64_t state_bytes(int32_t state) const {  // of the sequences of the run
-    return shape_.n_sequences * plan_.states[static_cast<size_t>(state)].n_floats() * static_cast<int64_t>(sizeof(float));
+    return shape_.n_sequences * plan_.states[static_cast<size_t>(state)].n_floats() *
+           static_cast<int64_t>(sizeof(float));
   }
   bool multiplies_integers(WeightId weight) const;  // in the executor's mode, by the weight's format
 

@@ -4,11 +4,11 @@
 #include <array>
 #include <utility>
 
-#include "ops/rows/activation.h"
 #include "ops/plan/check_scope.h"
 #include "ops/plan/host_rows.h"
 #include "ops/plan/shard_scope.h"
 #include "ops/plan/work.h"
+#include "ops/rows/activation.h"
 
 namespace assay::ops {
 namespace {
@@ -26,11 +26,11 @@ constexpr auto kFunctions = all_functions(std::make_index_sequence<kNActivationF
 
 }  // namespace
 
-ActivateFunction activate_ref(ActivationFunction activation) noexcept { return kFunctions[static_cast<size_t>(activation)]; }
-
-void Activate::check(const CheckScope& s) const {
-  s.expect(s.width(y), s.width(x), "columns");
+ActivateFunction activate_ref(ActivationFunction activation) noexcept {
+  return kFunctions[static_cast<size_t>(activation)];
 }
+
+void Activate::check(const CheckScope& s) const { s.expect(s.width(y), s.width(x), "columns"); }
 
 void Activate::shard(ShardScope& s) const {
   const ColumnRanges ranges = s.ranges(x);

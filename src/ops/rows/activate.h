@@ -1,11 +1,11 @@
-// y[j] = activation(x[j]); f32, y may alias x: the middle of a feed-forward layer without a gate, or a gate's values where another op multiplies them.
-// Bits: the activation as in num/math.h and num/activations.h.
+// y[j] = activation(x[j]); f32, y may alias x: the middle of a feed-forward layer without a gate, or a gate's values
+// where another op multiplies them. Bits: the activation as in num/math.h and num/activations.h.
 #pragma once
 
 #include <cstdint>
 
-#include "ops/rows/activation.h"
 #include "ops/plan/plan.h"
+#include "ops/rows/activation.h"
 
 namespace assay::ops {
 

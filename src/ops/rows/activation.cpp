@@ -31,7 +31,9 @@ static_assert(std::size(kTraits) == kNActivationFunctions && in_order());
 
 }  // namespace
 
-const ActivationTraits& traits_of(ActivationFunction function) noexcept { return kTraits[static_cast<size_t>(function)]; }
+const ActivationTraits& traits_of(ActivationFunction function) noexcept {
+  return kTraits[static_cast<size_t>(function)];
+}
 
 double silu64(double x) noexcept { return x / (1 + num::exp64(-x)); }
 

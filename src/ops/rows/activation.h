@@ -1,17 +1,27 @@
-// The activation functions of feed-forward layers, gates and decays. One table: a function without its reference, its float64 formula or (verify/) its bound does not
-// compile. Formulas: num/math.h, num/activations.h.
+// The activation functions of feed-forward layers, gates and decays. One table: a function without its reference, its
+// float64 formula or (verify/) its bound does not compile. Formulas: num/math.h, num/activations.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "num/device.h"
 #include "num/activations.h"
+#include "num/device.h"
 
 namespace assay::ops {
 
-enum class ActivationFunction : uint8_t { silu, gelu_tanh, gelu_erf, relu_squared, sigmoid, softplus, exponential, identity, n_functions };  // n_functions counts them
+enum class ActivationFunction : uint8_t {
+  silu,
+  gelu_tanh,
+  gelu_erf,
+  relu_squared,
+  sigmoid,
+  softplus,
+  exponential,
+  identity,
+  n_functions
+};  // n_functions counts them
 inline constexpr auto kNActivationFunctions = static_cast<size_t>(ActivationFunction::n_functions);
 
 // On host and device; the scalar reference. The compiler asks for a case of each.
@@ -33,7 +43,7 @@ ASSAY_FN float activate(ActivationFunction function, float x) noexcept {
 // What else is known of each on the host.
 struct ActivationTraits {
   ActivationFunction function;
-  std::string_view name;        // as reports call it
+  std::string_view name;  // as reports call it
   double (*f64)(double) noexcept;
 };
 const ActivationTraits& traits_of(ActivationFunction function) noexcept;

@@ -26,13 +26,15 @@ void Clamp::run(const HostRows<float>& rows, int64_t begin, int64_t end) const n
   const auto most = static_cast<float>(limit);
   const float* from = rows.row(x, begin);
   float* to = rows.row(y, begin);
-  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = from[i] > most ? most : from[i] < -most ? -most : from[i];
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i)
+    to[i] = from[i] > most ? most : from[i] < -most ? -most : from[i];
 }
 
 void Clamp::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
   const double* from = rows.row(x, begin);
   double* to = rows.row(y, begin);
-  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) to[i] = from[i] > limit ? limit : from[i] < -limit ? -limit : from[i];
+  for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i)
+    to[i] = from[i] > limit ? limit : from[i] < -limit ? -limit : from[i];
 }
 
 }  // namespace assay::ops

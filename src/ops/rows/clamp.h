@@ -1,4 +1,5 @@
-// y[j] = min(max(x[j], -limit), limit); f32, y may alias x. Bits: of x or of the limit, rounded once to f32; a NaN stays one.
+// y[j] = min(max(x[j], -limit), limit); f32, y may alias x. Bits: of x or of the limit, rounded once to f32; a NaN
+// stays one.
 #pragma once
 
 #include <cstdint>

@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "num/activations.h"
-#include "ops/rows/activation.h"
 #include "ops/plan/check_scope.h"
 #include "ops/plan/host_rows.h"
 #include "ops/plan/shard_scope.h"
 #include "ops/plan/work.h"
+#include "ops/rows/activation.h"
 
 namespace assay::ops {
 
@@ -30,15 +30,16 @@ void ClampedGate::shard(ShardScope& s) const {
   const bool alike = !s.ranges(gate).empty() && !s.ranges(up).empty();
   const ColumnRanges ranges = alike ? s.ranges(gate) : ColumnRanges{};
   ClampedGate part = *this;
-  part.gate = alike ? s.own(gate) : s.whole_of(gate), part.up = alike ? s.own(up) : s.whole_of(up), part.y = s.make(y, ranges);
+  part.gate = alike ? s.own(gate) : s.whole_of(gate), part.up = alike ? s.own(up) : s.whole_of(up),
+  part.y = s.make(y, ranges);
   s.enter(ranges, [&](size_t) { return part; });
 }
 
 OpWork ClampedGate::work(const WorkScope&) const { return {}; }
 
 void ClampedGate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  clamped_gate_ref(rows.row(gate, begin), rows.row(up, begin), static_cast<float>(alpha), static_cast<float>(limit), (end - begin) * rows.width(y),
-                   rows.row(y, begin));
+  clamped_gate_ref(rows.row(gate, begin), rows.row(up, begin), static_cast<float>(alpha), static_cast<float>(limit),
+                   (end - begin) * rows.width(y), rows.row(y, begin));
 }
 
 void ClampedGate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {

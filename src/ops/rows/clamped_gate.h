@@ -1,6 +1,6 @@
-// y[j] = g sigmoid(alpha g) (u + 1),  g = min(gate[j], limit), u = min(max(up[j], -limit), limit); f32, y may alias either: gpt-oss' gate.
-// Bits: alpha and limit rounded once to f32; (g * num::sigmoid(alpha * g)) * (u + 1), each rounded once; NaNs stay.
-// Source: OpenAI 2025, gpt-oss model card; Hugging Face transformers, modeling_gpt_oss.
+// y[j] = g sigmoid(alpha g) (u + 1),  g = min(gate[j], limit), u = min(max(up[j], -limit), limit); f32, y may alias
+// either: gpt-oss' gate. Bits: alpha and limit rounded once to f32; (g * num::sigmoid(alpha * g)) * (u + 1), each
+// rounded once; NaNs stay. Source: OpenAI 2025, gpt-oss model card; Hugging Face transformers, modeling_gpt_oss.
 #pragma once
 
 #include <cstdint>

@@ -34,9 +34,11 @@ void Gate::check(const CheckScope& s) const {
 }
 
 void Gate::shard(ShardScope& s) const {
-  const bool alike = s.width(gate) == s.width(up) && !s.ranges(gate).empty() && !s.ranges(up).empty();  // of one width, so cut alike
+  const bool alike =
+      s.width(gate) == s.width(up) && !s.ranges(gate).empty() && !s.ranges(up).empty();  // of one width, so cut alike
   const ColumnRanges ranges = alike ? s.ranges(gate) : ColumnRanges{};
-  const ValueId own_gate = alike ? s.own(gate) : s.whole_of(gate), own_up = alike ? s.own(up) : s.whole_of(up), own_y = s.make(y, ranges);
+  const ValueId own_gate = alike ? s.own(gate) : s.whole_of(gate), own_up = alike ? s.own(up) : s.whole_of(up),
+                own_y = s.make(y, ranges);
   s.enter(ranges, [&](size_t) { return Gate{own_gate, own_up, activation, own_y}; });
 }
 
@@ -44,7 +46,8 @@ OpWork Gate::work(const WorkScope&) const { return {}; }
 
 void Gate::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   if (rows.width(gate) == rows.width(y)) {
-    return gate_ref(activation)(rows.row(gate, begin), rows.row(up, begin), (end - begin) * rows.width(y), rows.row(y, begin));
+    return gate_ref(activation)(rows.row(gate, begin), rows.row(up, begin), (end - begin) * rows.width(y),
+                                rows.row(y, begin));
   }
   const int64_t n = rows.width(y) / rows.width(gate);
   for (int64_t i = begin; i < end; ++i) {
@@ -59,7 +62,8 @@ void Gate::run(const HostRows<double>& rows, int64_t begin, int64_t end) const n
   const auto function = traits_of(activation).f64;
   const int64_t n = rows.width(y) / rows.width(gate);
   for (int64_t i = begin; i < end; ++i) {
-    for (int64_t j = 0; j < rows.width(y); ++j) rows.row(y, i)[j] = function(rows.row(gate, i)[j / n]) * rows.row(up, i)[j];
+    for (int64_t j = 0; j < rows.width(y); ++j)
+      rows.row(y, i)[j] = function(rows.row(gate, i)[j / n]) * rows.row(up, i)[j];
   }
 }
 

@@ -1,13 +1,12 @@
-// y[j] = activation(gate[j / n]) * up[j], n = width(up) / width(gate): the middle of a gated feed-forward layer (n = 1), a gate for each head or for a
-// whole row. f32, y may alias either where n = 1, else up.
-// Bits: the activation as in num/math.h, the product rounded once.
-// Source: Shazeer 2020, arXiv:2002.05202.
+// y[j] = activation(gate[j / n]) * up[j], n = width(up) / width(gate): the middle of a gated feed-forward layer (n =
+// 1), a gate for each head or for a whole row. f32, y may alias either where n = 1, else up. Bits: the activation as in
+// num/math.h, the product rounded once. Source: Shazeer 2020, arXiv:2002.05202.
 #pragma once
 
 #include <cstdint>
 
-#include "ops/rows/activation.h"
 #include "ops/plan/plan.h"
+#include "ops/rows/activation.h"
 
 namespace assay::ops {
 

@@ -28,7 +28,8 @@ void join_rows(const Join& op, const HostRows<T>& rows, int64_t begin, int64_t e
 }  // namespace
 
 void Join::check(const CheckScope& s) const {
-  if (n_runs < 1 || s.width(a) % n_runs != 0 || s.width(y) % n_runs != 0) s.refuse(std::to_string(n_runs) + " runs of a row");
+  if (n_runs < 1 || s.width(a) % n_runs != 0 || s.width(y) % n_runs != 0)
+    s.refuse(std::to_string(n_runs) + " runs of a row");
   const int64_t of_b = (s.width(y) - s.width(a)) / n_runs;
   if (of_b < 1) s.refuse("a second part of no columns");
   if (s.width(b) != of_b) s.expect(s.width(b), n_runs * of_b, "columns of the second part");
@@ -42,7 +43,11 @@ void Join::shard(ShardScope& s) const {
 
 OpWork Join::work(const WorkScope&) const { return {}; }
 
-void Join::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept { join_rows(*this, rows, begin, end); }
-void Join::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept { join_rows(*this, rows, begin, end); }
+void Join::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
+  join_rows(*this, rows, begin, end);
+}
+void Join::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
+  join_rows(*this, rows, begin, end);
+}
 
 }  // namespace assay::ops

@@ -1,5 +1,5 @@
-// y[t, i] = (a[t, i] | b[t, i]): runs (heads) of two values side by side, n_runs of them in a row; or (a[t, i] | b[t]), one run of b for all. f32.
-// Bits: copies.
+// y[t, i] = (a[t, i] | b[t, i]): runs (heads) of two values side by side, n_runs of them in a row; or (a[t, i] | b[t]),
+// one run of b for all. f32. Bits: copies.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,9 @@ void LayerNorm::shard(ShardScope& s) const {
   s.enter(ranges, [&](size_t) { return part; });
 }
 
-OpWork LayerNorm::work(const WorkScope& s) const { return {.bytes = s.n_rows(y) > 0 ? s.weight_bytes(w) + s.weight_bytes(bias) : 0}; }
+OpWork LayerNorm::work(const WorkScope& s) const {
+  return {.bytes = s.n_rows(y) > 0 ? s.weight_bytes(w) + s.weight_bytes(bias) : 0};
+}
 
 void LayerNorm::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   for (int64_t i = begin; i < end; ++i) {
@@ -67,7 +69,8 @@ void LayerNorm::run(const HostRows<double>& rows, int64_t begin, int64_t end) co
       const double root = std::sqrt(variance + static_cast<double>(eps));
       for (int64_t j = 0; j < d; ++j) {
         const int64_t k = by_column ? run + j : j;
-        to[j] = (from[j] - mean) / root * (weights == nullptr ? 1.0 : static_cast<double>(weights[k])) + (biases == nullptr ? 0.0 : static_cast<double>(biases[k]));
+        to[j] = (from[j] - mean) / root * (weights == nullptr ? 1.0 : static_cast<double>(weights[k])) +
+                (biases == nullptr ? 0.0 : static_cast<double>(biases[k]));
       }
     }
   }

@@ -40,7 +40,8 @@ OpWork RmsNorm::work(const WorkScope& s) const { return {.bytes = s.n_rows(y) > 
 
 void RmsNorm::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   for (int64_t i = begin; i < end; ++i) {
-    for (int64_t j = 0; j < rows.width(y); j += d) rms_norm_ref(rows.row(x, i) + j, rows.small(w), eps, d, rows.row(y, i) + j);
+    for (int64_t j = 0; j < rows.width(y); j += d)
+      rms_norm_ref(rows.row(x, i) + j, rows.small(w), eps, d, rows.row(y, i) + j);
   }
 }
 
@@ -49,7 +50,8 @@ void RmsNorm::run(const HostRows<double>& rows, int64_t begin, int64_t end) cons
   std::vector<double> weights;
   if (w != kNone) weights.assign(rows.small(w), rows.small(w) + d);
   for (int64_t i = begin; i < end; ++i) {
-    for (int64_t j = 0; j < rows.width(y); j += d) rms_norm64({rows.row(x, i) + j, n}, weights, static_cast<double>(eps), {rows.row(y, i) + j, n});
+    for (int64_t j = 0; j < rows.width(y); j += d)
+      rms_norm64({rows.row(x, i) + j, n}, weights, static_cast<double>(eps), {rows.row(y, i) + j, n});
   }
 }
 

@@ -1,5 +1,5 @@
-// The references of the ops that work row by row, against the same formulas in double and plain loops; and where the contract fixes
-// more than accuracy, its order.
+// The references of the ops that work row by row, against the same formulas in double and plain loops; and where the
+// contract fixes more than accuracy, its order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 #include <vector>
 
 #include "num/math64.h"
-#include "ops/rows/add.h"
+#include "ops/attention/rope.h"
 #include "ops/embed/embed.h"
-#include "ops/rows/gate.h"
-#include "ops/plan/host_rows.h"
-#include "ops/rows/join.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/route.h"
+#include "ops/linear/sparse_gate.h"
+#include "ops/plan/host_rows.h"
+#include "ops/rows/add.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/join.h"
 #include "ops/rows/match_magnitude.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "ops/rows/select_outputs.h"
 #include "ops/rows/slice.h"
-#include "ops/linear/sparse_gate.h"
 #include "support/random_weights.h"
 
 namespace assay::ops {
@@ -70,8 +70,8 @@ RopeSpec plain_rope(int64_t dim, bool interleaved) {
   RopeSpec spec;
   spec.dim = dim;
   spec.interleaved = interleaved;
-  for (int64_t i = 0; i < dim / 2; ++i) spec.inverse_frequency.push_back(
-        num::pow64(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+  for (int64_t i = 0; i < dim / 2; ++i)
+    spec.inverse_frequency.push_back(num::pow64(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
   return spec;
 }
 
@@ -87,7 +87,8 @@ TEST(Rope, AgreesWithDoubleInBothOrders) {
         std::vector<float> x = test::random_activations(head_dim, 7);
         rope_ref(x.data(), cos.data(), sin.data(), dim, interleaved, head_dim, y.data());
         for (int64_t i = 0; i < dim / 2; ++i) {
-          const auto a = static_cast<size_t>(interleaved ? 2 * i : i), b = static_cast<size_t>(interleaved ? 2 * i + 1 : i + dim / 2);
+          const auto a = static_cast<size_t>(interleaved ? 2 * i : i),
+                     b = static_cast<size_t>(interleaved ? 2 * i + 1 : i + dim / 2);
           const double angle = static_cast<double>(position) * spec.inverse_frequency[static_cast<size_t>(i)];
           const double c = std::cos(angle) * magnitude, s = std::sin(angle) * magnitude;
           const double size = std::fabs(x[a]) + std::fabs(x[b]);
@@ -137,7 +138,8 @@ TEST(Gate, AgreesWithDouble) {
   gate_ref(ActivationFunction::gelu_tanh)(gate.data(), up.data(), 1000, y.data());
   for (size_t j = 0; j < 1000; ++j) {
     const double g = gate[j];
-    const double expected = 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * g * g * g))) * up[j];
+    const double expected =
+        0.5 * g * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * g * g * g))) * up[j];
     EXPECT_NEAR(y[j], expected, std::fabs(expected) * 0x1p-20 + 1e-12);
   }
 }
@@ -149,7 +151,8 @@ TEST(Add, RoundsOnce) {
   for (size_t j = 0; j < 100; ++j) EXPECT_EQ(y[j], static_cast<float>(static_cast<double>(a[j]) + b[j]));
 }
 
-// Two rows of three heads of five elements: elements 1 and 2 of every head; and heads put together again, with parts of their own or one for all.
+// Two rows of three heads of five elements: elements 1 and 2 of every head; and heads put together again, with parts of
+// their own or one for all.
 TEST(SliceAndJoin, CopyColumnsOfEveryRun) {
   Plan plan;
   for (const int64_t width : {15, 6, 3, 1, 9, 9}) plan.values.push_back({"", width});
@@ -165,7 +168,8 @@ TEST(SliceAndJoin, CopyColumnsOfEveryRun) {
   Join{1, 2, 3, 4}.run(rows, 0, 2);
   EXPECT_EQ(joined, (std::vector<float>{1, 2, 100, 6, 7, 101, 11, 12, 102, 16, 17, 103, 21, 22, 104, 26, 27, 105}));
   Join{1, 3, 3, 5}.run(rows, 0, 2);
-  EXPECT_EQ(with_shared, (std::vector<float>{1, 2, 200, 6, 7, 200, 11, 12, 200, 16, 17, 201, 21, 22, 201, 26, 27, 201}));
+  EXPECT_EQ(with_shared,
+            (std::vector<float>{1, 2, 200, 6, 7, 200, 11, 12, 200, 16, 17, 201, 21, 22, 201, 26, 27, 201}));
 }
 
 // A row op of two inputs or one over plain rows: the reference in float, and its formula in double.
@@ -173,7 +177,8 @@ template <class Op>
 void expect_near_double(const Op& op, int64_t d, double tolerance) {
   Plan plan;
   plan.values = {{"x", d}, {"like", d}, {"y", d}};
-  std::vector<float> x = test::random_activations(3 * d, 5), like = test::random_activations(3 * d, 6), y(static_cast<size_t>(3 * d));
+  std::vector<float> x = test::random_activations(3 * d, 5), like = test::random_activations(3 * d, 6),
+                     y(static_cast<size_t>(3 * d));
   std::vector<double> wide_x(x.begin(), x.end()), wide_like(like.begin(), like.end()), wide_y(y.size());
   float* const values[] = {x.data(), like.data(), y.data()};
   double* const wide[] = {wide_x.data(), wide_like.data(), wide_y.data()};
@@ -185,12 +190,14 @@ void expect_near_double(const Op& op, int64_t d, double tolerance) {
   op.run(wide_rows, 0, 3);
   double size = 0;
   for (const double value : wide_y) size = std::max(size, std::fabs(value));
-  for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], wide_y[i], tolerance * size) << "width " << d << ", element " << i;
+  for (size_t i = 0; i < y.size(); ++i)
+    EXPECT_NEAR(y[i], wide_y[i], tolerance * size) << "width " << d << ", element " << i;
 }
 
 TEST(SparseGate, AgreesWithDoubleAndKeepsWhatIsAboveTheCut) {
   for (const int64_t d : {1, 2, 31, 33, 64, 1000}) {
-    for (const double factor : {0.0, 1.6448536269514722, -0.5}) expect_near_double(SparseGate{0, factor, 2}, d, 0x1p-19);
+    for (const double factor : {0.0, 1.6448536269514722, -0.5})
+      expect_near_double(SparseGate{0, factor, 2}, d, 0x1p-19);
   }
   Plan plan;
   plan.values = {{"x", 4}, {"y", 4}};
@@ -230,8 +237,10 @@ TEST(Linear, AddsTheBiasLast) {
   const float bias = 3.25f;
   EXPECT_EQ(linear_ref(format, row.data(), q, 0, nullptr), quant::dot_ref(format, row.data(), q, 0));
   EXPECT_EQ(linear_ref(format, row.data(), q, 0, &bias), quant::dot_ref(format, row.data(), q, 0) + bias);
-  EXPECT_EQ(linear_f32_ref(format, row.data(), x.data(), k, nullptr), quant::dot_f32_ref(format, row.data(), x.data(), k));
-  EXPECT_EQ(linear_f32_ref(format, row.data(), x.data(), k, &bias), quant::dot_f32_ref(format, row.data(), x.data(), k) + bias);
+  EXPECT_EQ(linear_f32_ref(format, row.data(), x.data(), k, nullptr),
+            quant::dot_f32_ref(format, row.data(), x.data(), k));
+  EXPECT_EQ(linear_f32_ref(format, row.data(), x.data(), k, &bias),
+            quant::dot_f32_ref(format, row.data(), x.data(), k) + bias);
 }
 
 // Numbers of transformers' sparsemixer (modeling_phimoe, jitter 0.01) in float64.
@@ -241,10 +250,11 @@ TEST(Route, SparseMixerSharesAmongTheLogitsNearTheChosenOne) {
     double weights[2];
     int experts[2];
   };
-  const Known kKnown[] = {{{1.0f, 0.99f, 0.985f, -2.0f, 0.5f, 0.9701f}, {0.33611617659138615, 0.5012499973958399}, {0, 1}},
-                          {{-1.05f, -1.0f, -1.015f, -1.3f}, {0.5037499296890819, 1.0}, {1, 2}},
-                          {{0.0f, 0.0f, -1.0f}, {0.5, 1.0}, {0, 1}},
-                          {{0.5f, 0.1f, 0.3f, 0.3f}, {1.0, 0.5}, {0, 2}}};
+  const Known kKnown[] = {
+      {{1.0f, 0.99f, 0.985f, -2.0f, 0.5f, 0.9701f}, {0.33611617659138615, 0.5012499973958399}, {0, 1}},
+      {{-1.05f, -1.0f, -1.015f, -1.3f}, {0.5037499296890819, 1.0}, {1, 2}},
+      {{0.0f, 0.0f, -1.0f}, {0.5, 1.0}, {0, 1}},
+      {{0.5f, 0.1f, 0.3f, 0.3f}, {1.0, 0.5}, {0, 2}}};
   for (const Known& known : kKnown) {
     Plan plan;
     plan.values = {{"logits", static_cast<int64_t>(known.logits.size())}, {"y", 4}};

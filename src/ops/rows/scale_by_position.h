@@ -1,6 +1,6 @@
-// y[j] = x[j] * s(p),  s(p) = 1 + beta ln(1 + floor((p + offset) / period)),  p the position of the row's token; f32, y may alias x. Queries grow with
-// the length of the context: Ministral 3 (offset 0) and Llama 4 (offset 1).
-// Bits: s in double by num/math64.h, rounded once to f32; one product.
+// y[j] = x[j] * s(p),  s(p) = 1 + beta ln(1 + floor((p + offset) / period)),  p the position of the row's token; f32, y
+// may alias x. Queries grow with the length of the context: Ministral 3 (offset 0) and Llama 4 (offset 1). Bits: s in
+// double by num/math64.h, rounded once to f32; one product.
 #pragma once
 
 #include <cstdint>

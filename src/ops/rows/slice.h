@@ -1,5 +1,5 @@
-// y[t, i w + j] = x[t, i s + first + j], j < w: some columns of every one of n_runs runs (heads, layers) of a row; s = width(x) / n_runs,
-// w = width(y) / n_runs. f32. Bits: copies.
+// y[t, i w + j] = x[t, i s + first + j], j < w: some columns of every one of n_runs runs (heads, layers) of a row; s =
+// width(x) / n_runs, w = width(y) / n_runs. f32. Bits: copies.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,9 @@ namespace {
 float expm1_ref(float m) noexcept {
   if (m < -0.5f || m > 0.5f) return num::exp(m) - 1.0f;
   float p = 1.0f / 362880.0f;
-  for (const float c : {1.0f / 40320.0f, 1.0f / 5040.0f, 1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 1.0f / 2.0f}) p = num::fma(p, m, c);
+  for (const float c :
+       {1.0f / 40320.0f, 1.0f / 5040.0f, 1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 1.0f / 2.0f})
+    p = num::fma(p, m, c);
   return num::fma(m * m, p, m);
 }
 
@@ -31,7 +33,8 @@ double expm1_64(double m) noexcept {
 
 void Xielu::check(const CheckScope& s) const {
   s.expect(s.width(y), s.width(x), "columns");
-  if (!std::isfinite(a) || !std::isfinite(b) || !std::isfinite(beta) || !std::isfinite(eps)) s.refuse("an xIELU whose numbers are none");
+  if (!std::isfinite(a) || !std::isfinite(b) || !std::isfinite(beta) || !std::isfinite(eps))
+    s.refuse("an xIELU whose numbers are none");
 }
 
 void Xielu::shard(ShardScope& s) const {
@@ -44,7 +47,8 @@ void Xielu::shard(ShardScope& s) const {
 OpWork Xielu::work(const WorkScope&) const { return {}; }
 
 void Xielu::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
-  const auto fa = static_cast<float>(a), fb = static_cast<float>(b), fbeta = static_cast<float>(beta), feps = static_cast<float>(eps);
+  const auto fa = static_cast<float>(a), fb = static_cast<float>(b), fbeta = static_cast<float>(beta),
+             feps = static_cast<float>(eps);
   const float* from = rows.row(x, begin);
   float* to = rows.row(y, begin);
   for (int64_t i = 0; i < (end - begin) * rows.width(y); ++i) {

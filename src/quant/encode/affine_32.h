@@ -1,4 +1,5 @@
-// Formats of scale and offset: the search for both, and the two formats of 32 weights with them in half precision, Q4_1 and Q5_1.
+// Formats of scale and offset: the search for both, and the two formats of 32 weights with them in half precision, Q4_1
+// and Q5_1.
 #pragma once
 
 #include "quant/encode/search.h"
@@ -30,8 +31,8 @@ ASSAY_FN Moments moments_of(const Values& v, float shift) noexcept {
   return sums;
 }
 
-// The pairs that fit best by least squares to the levels nearest to (x_j + m) / s, level >= 0. no_negative_min: offsets below zero become zero
-// (formats that store none).
+// The pairs that fit best by least squares to the levels nearest to (x_j + m) / s, level >= 0. no_negative_min: offsets
+// below zero become zero (formats that store none).
 template <class L, class Levels>
 Pairs<L> fitted(const Values& v, const L& s, const L& m, const Moments& sums, bool no_negative_min) noexcept {
   const float shift = sums.shift;
@@ -62,7 +63,8 @@ Pairs<L> fitted(const Values& v, const L& s, const L& m, const Moments& sums, bo
   const L base = (q2 * x - q1 * xq) * one_over;
   const L free_error = L::splat(sums.x2) - scale * xq - base * x;
   // Where all levels are equal there is nothing to solve: the pair stays.
-  Pairs<L> free{L::select_above(det, zero, scale, s), L::select_above(det, zero, zero - (base + L::splat(shift)), m), free_error};
+  Pairs<L> free{L::select_above(det, zero, scale, s), L::select_above(det, zero, zero - (base + L::splat(shift)), m),
+                free_error};
   if (!no_negative_min) return free;
   const L tied_base = L::splat(-shift);
   // sum w (t - tied_base) q / sum w q^2
@@ -80,7 +82,8 @@ struct AffineSearch {
 };
 
 template <class L, class Levels>
-Pairs<L> first_pairs(const Values& v, const Ends& ends, const AffineSearch& search, int refits, bool no_negative_min) noexcept {
+Pairs<L> first_pairs(const Values& v, const Ends& ends, const AffineSearch& search, int refits,
+                     bool no_negative_min) noexcept {
   const float low = no_negative_min && ends.low > 0 ? 0.0f : ends.low;
   const float range = ends.high - low;
   const L steps = L::splat(static_cast<float>(Levels::kHigh)) + L::load(search.delta);
@@ -90,16 +93,18 @@ Pairs<L> first_pairs(const Values& v, const Ends& ends, const AffineSearch& sear
   Pairs<L> pairs = fitted<L, Levels>(v, scale, min, sums, no_negative_min);
   for (int i = 0; i < refits; ++i) {
     const Pairs<L> next = fitted<L, Levels>(v, pairs.scale, pairs.min, sums, no_negative_min);
-    pairs = {L::select_above(pairs.error, next.error, next.scale, pairs.scale), L::select_above(pairs.error, next.error, next.min, pairs.min),
-             L::min(pairs.error, next.error)};
+    pairs = {L::select_above(pairs.error, next.error, next.scale, pairs.scale),
+             L::select_above(pairs.error, next.error, next.min, pairs.min), L::min(pairs.error, next.error)};
   }
   return pairs;
 }
 
-constexpr AffineSearch kAffine4 = {{-1.0f, -0.8f, -0.6f, -0.4f, -0.2f, 0.0f, 0.2f, 0.4f, 0.6f, 0.9f, -0.4f, 0.0f, 0.4f, 0.8f, 1.2f, 1.6f},
-                                   {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.02f, 0.02f, 0.02f, 0.02f, 0.04f, 0.04f}};
-constexpr AffineSearch kAffine5 = {{-1.0f, -0.75f, -0.5f, -0.25f, 0.0f, 0.25f, 0.5f, 0.75f, 1.0f, 1.5f, -0.5f, 0.0f, 0.5f, 1.0f, 1.5f, 2.0f},
-                                   {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.01f, 0.01f, 0.01f, 0.01f, 0.02f, 0.02f}};
+constexpr AffineSearch kAffine4 = {
+    {-1.0f, -0.8f, -0.6f, -0.4f, -0.2f, 0.0f, 0.2f, 0.4f, 0.6f, 0.9f, -0.4f, 0.0f, 0.4f, 0.8f, 1.2f, 1.6f},
+    {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.02f, 0.02f, 0.02f, 0.02f, 0.04f, 0.04f}};
+constexpr AffineSearch kAffine5 = {
+    {-1.0f, -0.75f, -0.5f, -0.25f, 0.0f, 0.25f, 0.5f, 0.75f, 1.0f, 1.5f, -0.5f, 0.0f, 0.5f, 1.0f, 1.5f, 2.0f},
+    {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.01f, 0.01f, 0.01f, 0.01f, 0.02f, 0.02f}};
 
 // Scale and offset in half precision: the fitted pairs rounded, their errors taken, then pairs beside the best.
 template <class L, class Levels>
@@ -107,12 +112,15 @@ Found find_pair(const Values& v, const Ends& ends, const AffineSearch& search, E
   const Pairs<L> pairs = first_pairs<L, Levels>(v, ends, search, effort == Effort::fast ? 0 : 1, false);
   const L scale = within_half(pairs.scale), min = within_half(pairs.min);
   Found best = best_of(affine_errors<L, Levels>(v, scale, min), scale, min);
-  constexpr float kScale[16] = {-1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f};
-  constexpr float kMin[16] = {-1.5f, -1.5f, -1.5f, -1.5f, -0.5f, -0.5f, -0.5f, -0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 1.5f, 1.5f, 1.5f, 1.5f};
+  constexpr float kScale[16] = {-1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f,
+                                -1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f};
+  constexpr float kMin[16] = {-1.5f, -1.5f, -1.5f, -1.5f, -0.5f, -0.5f, -0.5f, -0.5f,
+                              0.5f,  0.5f,  0.5f,  0.5f,  1.5f,  1.5f,  1.5f,  1.5f};
   const int rounds = effort == Effort::fast ? 0 : effort == Effort::normal ? 1 : 8;
   float reach = 0.08f;  // of a step at the end of the range
   for (int round = 0; round < rounds; ++round, reach *= 0.75f) {
-    const L s = within_half(L::splat(best.scale) * (L::splat(1.0f) + L::load(kScale) * L::splat(reach / static_cast<float>(Levels::kHigh))));
+    const L s = within_half(L::splat(best.scale) *
+                            (L::splat(1.0f) + L::load(kScale) * L::splat(reach / static_cast<float>(Levels::kHigh))));
     const L m = within_half(L::splat(best.min) + L::splat(best.scale) * (L::load(kMin) * L::splat(reach)));
     const Found found = best_of(affine_errors<L, Levels>(v, s, m), s, m);
     if (found.error < best.error) best = found;
@@ -132,7 +140,8 @@ struct AffineQ4_1 {
     b.m = L::half_bits(-found.min);
     float q[32];
     levels_of<L, Steps<0, 15>>(v, found.scale, found.min, q);
-    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(static_cast<int>(q[j]) | (static_cast<int>(q[j + 16]) << 4));
+    for (int j = 0; j < 16; ++j)
+      b.nibbles[j] = static_cast<uint8_t>(static_cast<int>(q[j]) | (static_cast<int>(q[j + 16]) << 4));
     return b;
   }
 };

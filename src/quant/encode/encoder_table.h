@@ -1,5 +1,5 @@
-// The encoders over one type of lanes, as a table; each set's source makes its own. Formats that gain nothing from lanes are in the plain set alone
-// (encoders_plain.cpp).
+// The encoders over one type of lanes, as a table; each set's source makes its own. Formats that gain nothing from
+// lanes are in the plain set alone (encoders_plain.cpp).
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ namespace assay::quant::encode {
 template <class Format, int block_elements>
 void encode_row(const float* x, const float* w, int64_t n, Effort effort, std::byte* out) noexcept {
   for (int64_t j = 0; j < n; j += block_elements) {
-    const typename Format::Block block = Format::encode({x + j, w == nullptr ? nullptr : w + j, block_elements}, effort);
+    const typename Format::Block block =
+        Format::encode({x + j, w == nullptr ? nullptr : w + j, block_elements}, effort);
     std::memcpy(out, &block, sizeof block);
     out += sizeof block;
   }

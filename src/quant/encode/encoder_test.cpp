@@ -1,4 +1,5 @@
-// The encoders: every set against the plain one by bytes, and what they find against searches through everything a block can hold.
+// The encoders: every set against the plain one by bytes, and what they find against searches through everything a
+// block can hold.
 #include "quant/encode/encoder.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +28,8 @@ constexpr Effort kEfforts[] = {Effort::fast, Effort::normal, Effort::best};
 
 // Rows as models have them, and as no model should.
 std::vector<std::vector<float>> rows() {
-  std::vector<std::vector<float>> all = {normal_row(1), normal_row(2, 3.0f), normal_row(3, 1e-7f), normal_row(4, 1e-30f), normal_row(5, 1e6f),
-                                         normal_row(6, 1e12f)};
+  std::vector<std::vector<float>> all = {normal_row(1),         normal_row(2, 3.0f), normal_row(3, 1e-7f),
+                                         normal_row(4, 1e-30f), normal_row(5, 1e6f), normal_row(6, 1e12f)};
   all.emplace_back(kColumns, 0.0f);
   all.emplace_back(kColumns, -0.0f);
   all.emplace_back(kColumns, 0.37f);
@@ -40,18 +41,21 @@ std::vector<std::vector<float>> rows() {
   all.push_back(normal_row(8));
   std::fill(all.back().begin() + 32, all.back().begin() + 96, 0.0f);
   all.emplace_back();
-  for (int j = 0; j < kColumns; ++j) all.back().push_back(0.25f * static_cast<float>(j % 16 - 8));  // lies on Q4_0's grid
+  for (int j = 0; j < kColumns; ++j)
+    all.back().push_back(0.25f * static_cast<float>(j % 16 - 8));  // lies on Q4_0's grid
   return all;
 }
 
-std::vector<std::byte> encoded(EncodeRow encode, DType dtype, const std::vector<float>& x, const std::vector<float>* w, Effort effort) {
+std::vector<std::byte> encoded(EncodeRow encode, DType dtype, const std::vector<float>& x, const std::vector<float>* w,
+                               Effort effort) {
   const tensor::DTypeTraits& t = tensor::traits(dtype);
   std::vector<std::byte> bytes(x.size() / static_cast<size_t>(t.block_elements) * static_cast<size_t>(t.block_bytes));
   encode(x.data(), w == nullptr ? nullptr : w->data(), static_cast<int64_t>(x.size()), effort, bytes.data());
   return bytes;
 }
 
-double squared_error(DType dtype, const std::vector<std::byte>& bytes, const std::vector<float>& x, const std::vector<float>* w = nullptr) {
+double squared_error(DType dtype, const std::vector<std::byte>& bytes, const std::vector<float>& x,
+                     const std::vector<float>* w = nullptr) {
   std::vector<float> y(x.size());
   decode_row(*find_format(dtype), bytes.data(), static_cast<int64_t>(x.size()), y.data());
   double sum = 0;
@@ -90,14 +94,17 @@ TEST(Encoder, EverySetGivesThePlainBytes) {
     if (!set.runs_here) continue;
     ++n_compared;
     for (const Encoder& fast : set.encoders) {
-      const auto plain = std::find_if(sets.front().encoders.begin(), sets.front().encoders.end(), [&](const Encoder& e) { return e.dtype == fast.dtype; });
+      const auto plain = std::find_if(sets.front().encoders.begin(), sets.front().encoders.end(),
+                                      [&](const Encoder& e) { return e.dtype == fast.dtype; });
       ASSERT_NE(plain, sets.front().encoders.end());
       int i = 0;
       for (const std::vector<float>& x : rows()) {
         for (const Effort effort : kEfforts) {
           for (const std::vector<float>* weights : {static_cast<const std::vector<float>*>(nullptr), &w}) {
-            EXPECT_TRUE(encoded(fast.encode, fast.dtype, x, weights, effort) == encoded(plain->encode, fast.dtype, x, weights, effort))
-                << set.name << " " << tensor::traits(fast.dtype).name << " row " << i << " effort " << static_cast<int>(effort);
+            EXPECT_TRUE(encoded(fast.encode, fast.dtype, x, weights, effort) ==
+                        encoded(plain->encode, fast.dtype, x, weights, effort))
+                << set.name << " " << tensor::traits(fast.dtype).name << " row " << i << " effort "
+                << static_cast<int>(effort);
           }
         }
         ++i;
@@ -126,7 +133,8 @@ TEST(Encoder, ErrorsAreBelowThoseOfGgml) {
       double lost = 0;
       for (uint64_t seed = 30; seed < 38; ++seed) {
         const std::vector<float> x = normal_row(seed), w = weights_row(seed);
-        lost += squared_error(dtype, encoded(find_encoder(dtype), dtype, x, weighted ? &w : nullptr, Effort::normal), x, weighted ? &w : nullptr);
+        lost += squared_error(dtype, encoded(find_encoder(dtype), dtype, x, weighted ? &w : nullptr, Effort::normal), x,
+                              weighted ? &w : nullptr);
       }
       const double theirs = errors.at(weighted ? "weighted" : "plain").as_double();
       EXPECT_LT(lost, theirs) << name << (weighted ? " weighted" : "");
@@ -225,16 +233,19 @@ TEST(Encoder, TernaryScalesAreTheBestThereAre) {
     best = std::min(best, sum);
   }
   for (const DType dtype : {DType::TQ1_0, DType::TQ2_0}) {
-    EXPECT_LE(error_of_direction(dtype, encoded(find_encoder(dtype), dtype, x, nullptr, Effort::normal), x), best * 1.0001);
+    EXPECT_LE(error_of_direction(dtype, encoded(find_encoder(dtype), dtype, x, nullptr, Effort::normal), x),
+              best * 1.0001);
     const std::vector<float> all_one(x.size(), 1.0f);
     EXPECT_LE(squared_error(dtype, encoded(find_encoder(dtype), dtype, x, &all_one, Effort::normal), x), best * 1.0001);
   }
 }
 
-// The length that least squares chooses is shorter than the weights' own by what is lost; gain.h says who gives it back.
+// The length that least squares chooses is shorter than the weights' own by what is lost; gain.h says who gives it
+// back.
 TEST(Encoder, BlocksOfFewLevelsKeepTheirGain) {
   const std::vector<float> all_one(kColumns, 1.0f);
-  for (const DType dtype : {DType::Q4_0, DType::IQ4_NL, DType::Q2_K, DType::Q3_K, DType::Q4_K, DType::IQ4_XS, DType::TQ1_0, DType::TQ2_0, DType::IQ3_XXS, DType::IQ3_S}) {
+  for (const DType dtype : {DType::Q4_0, DType::IQ4_NL, DType::Q2_K, DType::Q3_K, DType::Q4_K, DType::IQ4_XS,
+                            DType::TQ1_0, DType::TQ2_0, DType::IQ3_XXS, DType::IQ3_S}) {
     for (const Effort effort : kEfforts) {
       double whole = 0, kept = 0, of_weighted = 0;
       for (uint64_t seed = 100; seed < 108; ++seed) {
@@ -270,8 +281,10 @@ TEST(Encoder, GainIsBounded) {
     if (tensor::traits(e.dtype).block_elements == 1) continue;
     for (const float scale : {1e-7f, 3e-8f, 1e-20f, 1e-30f, 1e9f, 0x1p59f}) {
       const std::vector<float> x = normal_row(110, scale);
-      const std::vector<float> y = decoded(e.dtype, encoded(find_encoder(e.dtype), e.dtype, x, nullptr, Effort::normal), x.size());
-      for (size_t j = 0; j < x.size(); ++j) EXPECT_TRUE(std::isfinite(y[j])) << tensor::traits(e.dtype).name << " " << scale;
+      const std::vector<float> y =
+          decoded(e.dtype, encoded(find_encoder(e.dtype), e.dtype, x, nullptr, Effort::normal), x.size());
+      for (size_t j = 0; j < x.size(); ++j)
+        EXPECT_TRUE(std::isfinite(y[j])) << tensor::traits(e.dtype).name << " " << scale;
     }
   }
 }
@@ -295,7 +308,8 @@ TEST(Encoder, Mxfp4TakesTheBestPowerOfTwo) {
     }
     best = std::min(best, sum);
   }
-  const double found = squared_error(DType::MXFP4, encoded(find_encoder(DType::MXFP4), DType::MXFP4, x, nullptr, Effort::normal), x);
+  const double found =
+      squared_error(DType::MXFP4, encoded(find_encoder(DType::MXFP4), DType::MXFP4, x, nullptr, Effort::normal), x);
   EXPECT_NEAR(found / best, 1.0, 1e-6);
 }
 
@@ -310,10 +324,10 @@ TEST(Encoder, WeightsOnTheGridComeBackAsTheyWere) {
       const float m = dtype == DType::Q4_1 || dtype == DType::Q5_1 ? 0.25f : 0;
       for (int j = 0; j < 32; ++j) {
         const int level = j < 2 ? j * (n_levels - 1) : static_cast<int>(random.below(n_levels));  // both ends occur
-        const float value = dtype == DType::IQ4_NL  ? d * kLevelsIq4[level]
-                            : dtype == DType::Q8_0  ? d * static_cast<float>(j == 0 ? 127 : 8 * level - 64)
-                            : m != 0                ? d * static_cast<float>(level) - m
-                                                    : d * static_cast<float>(level - n_levels / 2);
+        const float value = dtype == DType::IQ4_NL ? d * kLevelsIq4[level]
+                            : dtype == DType::Q8_0 ? d * static_cast<float>(j == 0 ? 127 : 8 * level - 64)
+                            : m != 0               ? d * static_cast<float>(level) - m
+                                                   : d * static_cast<float>(level - n_levels / 2);
         x[static_cast<size_t>(32 * block + j)] = value;
       }
     }
@@ -340,7 +354,8 @@ TEST(Encoder, ZerosStayZeros) {
   const std::vector<float> x(kColumns, 0.0f), w = weights_row(80);
   for (const Encoder& e : encoder_sets().front().encoders) {
     for (const std::vector<float>* weights : {static_cast<const std::vector<float>*>(nullptr), &w}) {
-      EXPECT_EQ(squared_error(e.dtype, encoded(find_encoder(e.dtype), e.dtype, x, weights, Effort::normal), x), 0) << tensor::traits(e.dtype).name;
+      EXPECT_EQ(squared_error(e.dtype, encoded(find_encoder(e.dtype), e.dtype, x, weights, Effort::normal), x), 0)
+          << tensor::traits(e.dtype).name;
     }
   }
 }

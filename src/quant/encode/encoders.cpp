@@ -10,7 +10,8 @@ EncodeRow find_encoder(tensor::DType dtype) noexcept {
   EncodeRow found = nullptr;
   for (const EncoderSet& set : encoder_sets()) {
     if (!set.runs_here) continue;
-    const auto it = std::find_if(set.encoders.begin(), set.encoders.end(), [&](const Encoder& e) { return e.dtype == dtype; });
+    const auto it =
+        std::find_if(set.encoders.begin(), set.encoders.end(), [&](const Encoder& e) { return e.dtype == dtype; });
     if (it != set.encoders.end()) found = it->encode;
   }
   return found;

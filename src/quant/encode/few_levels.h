@@ -1,4 +1,5 @@
-// Formats with few scales or few levels: TQ1_0 and TQ2_0, whose best scale is found exactly, and MXFP4, whose scale is a power of two.
+// Formats with few scales or few levels: TQ1_0 and TQ2_0, whose best scale is found exactly, and MXFP4, whose scale is
+// a power of two.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +11,18 @@
 
 namespace assay::quant::encode {
 
-// The scale d >= 0 for which sum w (x - d t)^2, t in {-1, 0, 1}, is smallest. Whatever d is, the elements that do not become 0 are those of
-// largest magnitude, so the best of 256 prefixes is the best of all: (sum w |x|)^2 / sum w, d = sum w |x| / sum w.
+// The scale d >= 0 for which sum w (x - d t)^2, t in {-1, 0, 1}, is smallest. Whatever d is, the elements that do not
+// become 0 are those of largest magnitude, so the best of 256 prefixes is the best of all: (sum w |x|)^2 / sum w, d =
+// sum w |x| / sum w.
 ASSAY_FN float ternary_scale(const Values& v) noexcept {
   struct Item {
     float magnitude, weight;
     int at;
   } items[256];
   for (int j = 0; j < 256; ++j) items[j] = {v.x[j] < 0 ? -v.x[j] : v.x[j], v.weight(j), j};
-  std::sort(items, items + 256, [](const Item& a, const Item& b) { return a.magnitude != b.magnitude ? a.magnitude > b.magnitude : a.at < b.at; });
+  std::sort(items, items + 256, [](const Item& a, const Item& b) {
+    return a.magnitude != b.magnitude ? a.magnitude > b.magnitude : a.at < b.at;
+  });
   float sum = 0, weight = 0, best = 0, scale = 0;
   for (const Item& item : items) {
     sum += item.weight * item.magnitude;

@@ -29,7 +29,8 @@ struct Avx2Narrow {
     return {_mm256_andnot_ps(_mm256_cmp_ps(x.a, zero, _CMP_EQ_OQ), _mm256_div_ps(_mm256_set1_ps(1.0f), x.a))};
   }
   int first_smallest() const noexcept {
-    const __m256 m4 = _mm256_min_ps(a, _mm256_permute2f128_ps(a, a, 1)), m2 = _mm256_min_ps(m4, _mm256_permute_ps(m4, 0x4E));
+    const __m256 m4 = _mm256_min_ps(a, _mm256_permute2f128_ps(a, a, 1)),
+                 m2 = _mm256_min_ps(m4, _mm256_permute_ps(m4, 0x4E));
     const __m256 m1 = _mm256_min_ps(m2, _mm256_permute_ps(m2, 0xB1));
     return __builtin_ctz(static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, m1, _CMP_EQ_OQ))));
   }
@@ -46,16 +47,30 @@ struct Avx2Lanes {
     _mm256_storeu_ps(out, a);
     _mm256_storeu_ps(out + 8, b);
   }
-  friend Avx2Lanes operator+(const Avx2Lanes& x, const Avx2Lanes& y) noexcept { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
-  friend Avx2Lanes operator-(const Avx2Lanes& x, const Avx2Lanes& y) noexcept { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
-  friend Avx2Lanes operator*(const Avx2Lanes& x, const Avx2Lanes& y) noexcept { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
-  friend Avx2Lanes operator/(const Avx2Lanes& x, const Avx2Lanes& y) noexcept { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
-  static Avx2Lanes min(const Avx2Lanes& x, const Avx2Lanes& y) noexcept { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
-  static Avx2Lanes max(const Avx2Lanes& x, const Avx2Lanes& y) noexcept { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
-  static Avx2Lanes where_above(const Avx2Lanes& x, const Avx2Lanes& t, const Avx2Lanes& v) noexcept {
-    return {_mm256_and_ps(_mm256_cmp_ps(x.a, t.a, _CMP_GT_OQ), v.a), _mm256_and_ps(_mm256_cmp_ps(x.b, t.b, _CMP_GT_OQ), v.b)};
+  friend Avx2Lanes operator+(const Avx2Lanes& x, const Avx2Lanes& y) noexcept {
+    return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
   }
-  static Avx2Lanes select_above(const Avx2Lanes& x, const Avx2Lanes& t, const Avx2Lanes& v, const Avx2Lanes& other) noexcept {
+  friend Avx2Lanes operator-(const Avx2Lanes& x, const Avx2Lanes& y) noexcept {
+    return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+  }
+  friend Avx2Lanes operator*(const Avx2Lanes& x, const Avx2Lanes& y) noexcept {
+    return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+  }
+  friend Avx2Lanes operator/(const Avx2Lanes& x, const Avx2Lanes& y) noexcept {
+    return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+  }
+  static Avx2Lanes min(const Avx2Lanes& x, const Avx2Lanes& y) noexcept {
+    return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+  }
+  static Avx2Lanes max(const Avx2Lanes& x, const Avx2Lanes& y) noexcept {
+    return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+  }
+  static Avx2Lanes where_above(const Avx2Lanes& x, const Avx2Lanes& t, const Avx2Lanes& v) noexcept {
+    return {_mm256_and_ps(_mm256_cmp_ps(x.a, t.a, _CMP_GT_OQ), v.a),
+            _mm256_and_ps(_mm256_cmp_ps(x.b, t.b, _CMP_GT_OQ), v.b)};
+  }
+  static Avx2Lanes select_above(const Avx2Lanes& x, const Avx2Lanes& t, const Avx2Lanes& v,
+                                const Avx2Lanes& other) noexcept {
     return {_mm256_blendv_ps(other.a, v.a, _mm256_cmp_ps(x.a, t.a, _CMP_GT_OQ)),
             _mm256_blendv_ps(other.b, v.b, _mm256_cmp_ps(x.b, t.b, _CMP_GT_OQ))};
   }
@@ -70,17 +85,20 @@ struct Avx2Lanes {
   }
   float sum() const noexcept {
     const __m256 s8 = _mm256_add_ps(a, b);
-    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1)), s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1)),
+                 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
     return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
   }
   float lowest() const noexcept {
     const __m256 m8 = _mm256_min_ps(a, b);
-    const __m128 m4 = _mm_min_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)), m2 = _mm_min_ps(m4, _mm_movehl_ps(m4, m4));
+    const __m128 m4 = _mm_min_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)),
+                 m2 = _mm_min_ps(m4, _mm_movehl_ps(m4, m4));
     return _mm_cvtss_f32(_mm_min_ss(m2, _mm_movehdup_ps(m2)));
   }
   float highest() const noexcept {
     const __m256 m8 = _mm256_max_ps(a, b);
-    const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)), m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+    const __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1)),
+                 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
     return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
   }
   static uint16_t half_bits(float x) noexcept {
@@ -92,7 +110,8 @@ struct Avx2Lanes {
     const __m256 m4 = _mm256_min_ps(m8, _mm256_permute2f128_ps(m8, m8, 1));
     const __m256 m2 = _mm256_min_ps(m4, _mm256_permute_ps(m4, 0x4E));
     const __m256 m1 = _mm256_min_ps(m2, _mm256_permute_ps(m2, 0xB1));
-    const int mask = _mm256_movemask_ps(_mm256_cmp_ps(a, m1, _CMP_EQ_OQ)) | (_mm256_movemask_ps(_mm256_cmp_ps(b, m1, _CMP_EQ_OQ)) << 8);
+    const int mask = _mm256_movemask_ps(_mm256_cmp_ps(a, m1, _CMP_EQ_OQ)) |
+                     (_mm256_movemask_ps(_mm256_cmp_ps(b, m1, _CMP_EQ_OQ)) << 8);
     return __builtin_ctz(static_cast<unsigned>(mask));
   }
 };

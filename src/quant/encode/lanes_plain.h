@@ -1,5 +1,6 @@
-// Sixteen candidates (or eight: Narrow) side by side, in plain C++: lane k of every operation is that operation on lane k. The encoders are written once over such
-// a type; lanes_avx2.h has the same in registers. Every operation rounds once and none is fused, so both give the same bits.
+// Sixteen candidates (or eight: Narrow) side by side, in plain C++: lane k of every operation is that operation on lane
+// k. The encoders are written once over such a type; lanes_avx2.h has the same in registers. Every operation rounds
+// once and none is fused, so both give the same bits.
 #pragma once
 
 #include "num/f16.h"
@@ -32,12 +33,24 @@ struct PlainLanesOf {
     for (int k = 0; k < kLanes; ++k) r.v[k] = f(a.v[k], b.v[k]);
     return r;
   }
-  friend PlainLanesOf operator+(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x + y; }); }
-  friend PlainLanesOf operator-(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x - y; }); }
-  friend PlainLanesOf operator*(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x * y; }); }
-  friend PlainLanesOf operator/(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x / y; }); }
-  static PlainLanesOf min(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x < y ? x : y; }); }
-  static PlainLanesOf max(const PlainLanesOf& a, const PlainLanesOf& b) noexcept { return each(a, b, [](float x, float y) { return x > y ? x : y; }); }
+  friend PlainLanesOf operator+(const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    return each(a, b, [](float x, float y) { return x + y; });
+  }
+  friend PlainLanesOf operator-(const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    return each(a, b, [](float x, float y) { return x - y; });
+  }
+  friend PlainLanesOf operator*(const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    return each(a, b, [](float x, float y) { return x * y; });
+  }
+  friend PlainLanesOf operator/(const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    return each(a, b, [](float x, float y) { return x / y; });
+  }
+  static PlainLanesOf min(const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    return each(a, b, [](float x, float y) { return x < y ? x : y; });
+  }
+  static PlainLanesOf max(const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+    return each(a, b, [](float x, float y) { return x > y ? x : y; });
+  }
   // a where x > t, else 0.
   static PlainLanesOf where_above(const PlainLanesOf& x, const PlainLanesOf& t, const PlainLanesOf& a) noexcept {
     PlainLanesOf r;
@@ -45,7 +58,8 @@ struct PlainLanesOf {
     return r;
   }
   // a where x > t, else b.
-  static PlainLanesOf select_above(const PlainLanesOf& x, const PlainLanesOf& t, const PlainLanesOf& a, const PlainLanesOf& b) noexcept {
+  static PlainLanesOf select_above(const PlainLanesOf& x, const PlainLanesOf& t, const PlainLanesOf& a,
+                                   const PlainLanesOf& b) noexcept {
     PlainLanesOf r;
     for (int k = 0; k < kLanes; ++k) r.v[k] = x.v[k] > t.v[k] ? a.v[k] : b.v[k];
     return r;
@@ -72,9 +86,15 @@ struct PlainLanesOf {
     }
     return part[0];
   }
-  float sum() const noexcept { return folded([](float x, float y) { return x + y; }); }
-  float lowest() const noexcept { return folded([](float x, float y) { return x < y ? x : y; }); }
-  float highest() const noexcept { return folded([](float x, float y) { return x > y ? x : y; }); }
+  float sum() const noexcept {
+    return folded([](float x, float y) { return x + y; });
+  }
+  float lowest() const noexcept {
+    return folded([](float x, float y) { return x < y ? x : y; });
+  }
+  float highest() const noexcept {
+    return folded([](float x, float y) { return x > y ? x : y; });
+  }
   // One number to half precision: its bits, and back.
   static uint16_t half_bits(float x) noexcept { return num::float_to_half(x); }
   static float from_half_bits(uint16_t x) noexcept { return num::half_to_float(x); }

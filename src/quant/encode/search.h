@@ -1,6 +1,7 @@
-// What the encoders share: the error of sixteen candidates at once, and how candidates are laid out. L is PlainLanes or a fast twin of it.
-// Bits: a candidate's sum runs over the elements in order, every operation rounded once, none fused; of equal errors the first lane wins.
-// Scales are rounded to what the file can hold before their error is taken, so an error is that of the values a reader will see.
+// What the encoders share: the error of sixteen candidates at once, and how candidates are laid out. L is PlainLanes or
+// a fast twin of it. Bits: a candidate's sum runs over the elements in order, every operation rounded once, none fused;
+// of equal errors the first lane wins. Scales are rounded to what the file can hold before their error is taken, so an
+// error is that of the values a reader will see.
 #pragma once
 
 #include "num/f16.h"
@@ -26,8 +27,12 @@ struct Steps {
 template <const int8_t* kLevels, int n>
 struct Table {
   static constexpr int kLow = kLevels[0], kHigh = kLevels[n - 1], kCount = n;
-  [[gnu::always_inline]] static constexpr float middle(int k) noexcept { return 0.5f * static_cast<float>(kLevels[k] + kLevels[k + 1]); }
-  [[gnu::always_inline]] static constexpr float step(int k) noexcept { return static_cast<float>(kLevels[k + 1] - kLevels[k]); }
+  [[gnu::always_inline]] static constexpr float middle(int k) noexcept {
+    return 0.5f * static_cast<float>(kLevels[k] + kLevels[k + 1]);
+  }
+  [[gnu::always_inline]] static constexpr float step(int k) noexcept {
+    return static_cast<float>(kLevels[k + 1] - kLevels[k]);
+  }
   template <class L>
   static L nearest(const L& y) noexcept {
     L level = L::splat(static_cast<float>(kLevels[0]));
@@ -97,8 +102,8 @@ L affine_errors(const Values& v, const L& s, const L& m) noexcept {
   return sum;
 }
 
-// Of n candidate scales the one whose levels fit best by least squares, and that fit: with levels q the best scale is A / B, and it leaves
-// sum w x^2 - A^2 / B, where A = sum w x q, B = sum w q^2.
+// Of n candidate scales the one whose levels fit best by least squares, and that fit: with levels q the best scale is A
+// / B, and it leaves sum w x^2 - A^2 / B, where A = sum w x q, B = sum w q^2.
 template <class L, class Levels>
 float fitted_scale(const Values& v, const L& s) noexcept {
   const L inverse = L::inverse(s);

@@ -1,6 +1,7 @@
-// Formats of 32 weights around zero with one half-precision scale: Q4_0, Q5_0, Q8_0, IQ4_NL. Eight scales around the one that puts the farthest
-// weight on the end level (sixteen where errors are weighted): of the levels that each gives, those that fit best by least squares, and their fit. The best effort has sixteen, and more
-// around the best of them, eight times.
+// Formats of 32 weights around zero with one half-precision scale: Q4_0, Q5_0, Q8_0, IQ4_NL. Eight scales around the
+// one that puts the farthest weight on the end level (sixteen where errors are weighted): of the levels that each
+// gives, those that fit best by least squares, and their fit. The best effort has sixteen, and more around the best of
+// them, eight times.
 #pragma once
 
 #include "quant/encode/gain.h"
@@ -11,8 +12,8 @@
 
 namespace assay::quant::encode {
 
-// few: factors of the eight scales, on d = farthest / end; a negative one puts the farthest weight on the other side. first: of the sixteen. second:
-// the spread of the next sixteen, narrowed each round.
+// few: factors of the eight scales, on d = farthest / end; a negative one puts the farthest weight on the other side.
+// first: of the sixteen. second: the spread of the next sixteen, narrowed each round.
 struct SignedSearch {
   float few[8];
   float first[16];
@@ -51,16 +52,20 @@ Found find_scale(const Values& v, float unit, const SignedSearch& search, Effort
 }
 
 constexpr SignedSearch kSearch4 = {{0.85f, 0.91f, 0.96f, 1.0f, 1.05f, 1.11f, -1.02f, -1.12f},
-                                   {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.06f, 1.09f, 1.13f, -0.98f, -1.04f, -1.10f, -1.143f},
+                                   {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.06f, 1.09f, 1.13f,
+                                    -0.98f, -1.04f, -1.10f, -1.143f},
                                    0.003f};
-constexpr SignedSearch kSearch5 = {{0.92f, 0.95f, 0.975f, 1.0f, 1.03f, -0.99f, -1.03f, -1.07f},
-                                   {0.88f, 0.90f, 0.92f, 0.94f, 0.96f, 0.98f, 1.0f, 1.02f, 1.04f, 1.06f, 1.08f, 1.10f, -1.0f, -1.03f, -1.06f, -1.09f},
-                                   0.002f};
+constexpr SignedSearch kSearch5 = {
+    {0.92f, 0.95f, 0.975f, 1.0f, 1.03f, -0.99f, -1.03f, -1.07f},
+    {0.88f, 0.90f, 0.92f, 0.94f, 0.96f, 0.98f, 1.0f, 1.02f, 1.04f, 1.06f, 1.08f, 1.10f, -1.0f, -1.03f, -1.06f, -1.09f},
+    0.002f};
 constexpr SignedSearch kSearch8 = {{1.0f, 1.005f, 1.010f, 1.015f, 1.02f, 1.025f, 1.03f, 1.035f},
-                                   {1.0f, 0.998f, 1.004f, 1.008f, 1.012f, 1.016f, 1.02f, 1.024f, 1.028f, 1.032f, 1.036f, 1.04f, 1.045f, 1.05f, 1.055f, 1.06f},
+                                   {1.0f, 0.998f, 1.004f, 1.008f, 1.012f, 1.016f, 1.02f, 1.024f, 1.028f, 1.032f, 1.036f,
+                                    1.04f, 1.045f, 1.05f, 1.055f, 1.06f},
                                    0.0004f};
 constexpr SignedSearch kSearchIq4 = {{0.83f, 0.89f, 0.95f, 1.0f, 1.05f, -0.85f, -0.95f, -1.06f},
-                                     {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.07f, -0.80f, -0.86f, -0.92f, -0.98f, -1.04f, -1.12f},
+                                     {0.80f, 0.83f, 0.86f, 0.89f, 0.92f, 0.95f, 0.975f, 1.0f, 1.03f, 1.07f, -0.80f,
+                                      -0.86f, -0.92f, -0.98f, -1.04f, -1.12f},
                                      0.003f};
 
 // The levels that a scale gives to 32 elements, and the scale to be stored with them.
@@ -79,10 +84,12 @@ struct SignedQ4_0 {
   static Block encode(const Values& v, Effort effort) noexcept {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
-    const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-8, 7>>(v, ends.farthest() / -8, kSearch4, effort);
+    const Found found =
+        ends.all_zero() ? Found{} : find_scale<L, Steps<-8, 7>>(v, ends.farthest() / -8, kSearch4, effort);
     float q[32];
     b.d = L::half_bits(take_levels<L, Steps<-8, 7>>(v, found.scale, q));
-    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>((static_cast<int>(q[j]) + 8) | ((static_cast<int>(q[j + 16]) + 8) << 4));
+    for (int j = 0; j < 16; ++j)
+      b.nibbles[j] = static_cast<uint8_t>((static_cast<int>(q[j]) + 8) | ((static_cast<int>(q[j + 16]) + 8) << 4));
     return b;
   }
 };
@@ -93,7 +100,8 @@ struct SignedQ5_0 {
   static Block encode(const Values& v, Effort effort) noexcept {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
-    const Found found = ends.all_zero() ? Found{} : find_scale<L, Steps<-16, 15>>(v, ends.farthest() / -16, kSearch5, effort);
+    const Found found =
+        ends.all_zero() ? Found{} : find_scale<L, Steps<-16, 15>>(v, ends.farthest() / -16, kSearch5, effort);
     float q[32];
     b.d = L::half_bits(take_levels<L, Steps<-16, 15>>(v, found.scale, q));
     uint8_t levels[32];
@@ -124,10 +132,12 @@ struct SignedIq4Nl {
   static Block encode(const Values& v, Effort effort) noexcept {
     Block b{};
     const Ends ends = ends_of<L>(v.x, 32);
-    const Found found = ends.all_zero() ? Found{} : find_scale<L, Iq4Levels>(v, ends.farthest() / -127, kSearchIq4, effort);
+    const Found found =
+        ends.all_zero() ? Found{} : find_scale<L, Iq4Levels>(v, ends.farthest() / -127, kSearchIq4, effort);
     float q[32];
     b.d = L::half_bits(take_levels<L, Iq4Levels>(v, found.scale, q));
-    for (int j = 0; j < 16; ++j) b.nibbles[j] = static_cast<uint8_t>(Iq4Levels::index(q[j]) | (Iq4Levels::index(q[j + 16]) << 4));
+    for (int j = 0; j < 16; ++j)
+      b.nibbles[j] = static_cast<uint8_t>(Iq4Levels::index(q[j]) | (Iq4Levels::index(q[j + 16]) << 4));
     return b;
   }
 };

@@ -1,6 +1,7 @@
-// Superblocks whose sub-blocks have a scale and an offset, both rounded to few bits of the superblock's two half-precision factors: Q4_K, Q5_K,
-// Q2_K. First each sub-block alone (affine_32.h), which gives the factors; then, with the factors as rounded, each sub-block's two small integers
-// by the error they leave; then the factors by least squares to all that was chosen, and the integers again.
+// Superblocks whose sub-blocks have a scale and an offset, both rounded to few bits of the superblock's two
+// half-precision factors: Q4_K, Q5_K, Q2_K. First each sub-block alone (affine_32.h), which gives the factors; then,
+// with the factors as rounded, each sub-block's two small integers by the error they leave; then the factors by least
+// squares to all that was chosen, and the integers again.
 #pragma once
 
 #include "quant/encode/affine_32.h"
@@ -27,13 +28,15 @@ struct AffineChoice {
 
 // Each sub-block's integers among sixteen around where they stand.
 template <class L, class Shape>
-void choose_integers(const Values& v, const float* scale_steps, const float* min_steps, AffineChoice<Shape>& c) noexcept {
+void choose_integers(const Values& v, const float* scale_steps, const float* min_steps,
+                     AffineChoice<Shape>& c) noexcept {
   const L zero = L::splat(0), top = L::splat(static_cast<float>(Shape::kTop));
   c.error = 0;
   for (int i = 0; i < Shape::kCount; ++i) {
     const L scale = L::min(L::max(L::splat(c.scale[i]) + L::load(scale_steps), zero), top);
     const L min = L::min(L::max(L::splat(c.min[i]) + L::load(min_steps), zero), top);
-    const L errors = affine_errors<L, typename Shape::Levels>(v.part(i * Shape::kSub, Shape::kSub), L::splat(c.d) * scale, L::splat(c.d_min) * min);
+    const L errors = affine_errors<L, typename Shape::Levels>(v.part(i * Shape::kSub, Shape::kSub),
+                                                              L::splat(c.d) * scale, L::splat(c.d_min) * min);
     const Found found = best_of(errors, scale, min);
     c.scale[i] = found.scale;
     c.min[i] = found.min;
@@ -81,8 +84,10 @@ struct AffineSteps {
   float scale[16], min[16];
 };
 // All nine neighbours, and the next ones along the line on which a larger scale goes with a larger offset.
-constexpr AffineSteps kNear = {{0, -1, 1, 0, 0, -1, 1, -1, 1, -2, 2, -2, 2, -1, 1, 0}, {0, 0, 0, -1, 1, -1, 1, 1, -1, -1, 1, -2, 2, -2, 2, 2}};
-constexpr AffineSteps kWide = {{0, -1, 1, 2, -2, -3, 3, 0, 0, 1, -1, 2, -2, 3, -3, 0}, {0, 0, 0, 0, 0, 0, 0, 3, -3, 3, -3, 3, -3, 3, -3, -2}};
+constexpr AffineSteps kNear = {{0, -1, 1, 0, 0, -1, 1, -1, 1, -2, 2, -2, 2, -1, 1, 0},
+                               {0, 0, 0, -1, 1, -1, 1, 1, -1, -1, 1, -2, 2, -2, 2, 2}};
+constexpr AffineSteps kWide = {{0, -1, 1, 2, -2, -3, 3, 0, 0, 1, -1, 2, -2, 3, -3, 0},
+                               {0, 0, 0, 0, 0, 0, 0, 3, -3, 3, -3, 3, -3, 3, -3, -2}};
 
 template <class L, class Shape>
 AffineChoice<Shape> choose_affine(const Values& v, const AffineSearch& search, Effort effort) noexcept {
@@ -92,7 +97,8 @@ AffineChoice<Shape> choose_affine(const Values& v, const AffineSearch& search, E
     const Values part = v.part(i * Shape::kSub, Shape::kSub);
     const Ends ends = ends_of<L>(part.x, Shape::kSub);
     if (ends.all_zero()) continue;
-    const Pairs<L> pairs = first_pairs<L, typename Shape::Levels>(part, ends, search, effort == Effort::fast ? 0 : 1, true);
+    const Pairs<L> pairs =
+        first_pairs<L, typename Shape::Levels>(part, ends, search, effort == Effort::fast ? 0 : 1, true);
     const Found found = best_of(pairs.error, pairs.scale, pairs.min);
     c.scale[i] = found.scale;
     c.min[i] = found.min;
@@ -130,7 +136,8 @@ void take_affine_levels(const Values& v, AffineChoice<Shape>& c, uint8_t* levels
     levels_of<L, typename Shape::Levels>(part, scale, min, q);
     for (int j = 0; j < Shape::kSub; ++j) levels[i * Shape::kSub + j] = static_cast<uint8_t>(q[j]);
     if (!regains<typename Shape::Levels>(v)) continue;
-    for (int j = 0; j < Shape::kSub; j += L::kLanes) sums.add(L::load(part.x + j), L::splat(scale) * L::load(q + j) - L::splat(min));
+    for (int j = 0; j < Shape::kSub; j += L::kLanes)
+      sums.add(L::load(part.x + j), L::splat(scale) * L::load(q + j) - L::splat(min));
   }
   if (!regains<typename Shape::Levels>(v)) return;
   const float gain = sums.gain();
@@ -149,8 +156,9 @@ ASSAY_FN void pack_k_scales(const float* scale, const float* min, uint8_t* packe
   }
 }
 
-constexpr AffineSearch kAffine2 = {{-0.6f, -0.4f, -0.2f, 0.0f, 0.2f, 0.4f, 0.6f, 0.9f, -0.2f, 0.1f, 0.4f, 0.7f, 1.0f, 1.4f, 0.8f, 1.3f},
-                                   {0, 0, 0, 0, 0, 0, 0, 0, 0.06f, 0.06f, 0.06f, 0.06f, 0.06f, 0.06f, 0.12f, 0.12f}};
+constexpr AffineSearch kAffine2 = {
+    {-0.6f, -0.4f, -0.2f, 0.0f, 0.2f, 0.4f, 0.6f, 0.9f, -0.2f, 0.1f, 0.4f, 0.7f, 1.0f, 1.4f, 0.8f, 1.3f},
+    {0, 0, 0, 0, 0, 0, 0, 0, 0.06f, 0.06f, 0.06f, 0.06f, 0.06f, 0.06f, 0.12f, 0.12f}};
 
 template <class L>
 struct SuperQ4_K {
@@ -188,7 +196,8 @@ struct SuperQ5_K {
       const int at = 64 * (i / 32) + i % 32;
       b.nibbles[i] = static_cast<uint8_t>((levels[at] & 15) | ((levels[at + 32] & 15) << 4));
     }
-    for (int j = 0; j < 256; ++j) b.high_bits[j % 32] = static_cast<uint8_t>(b.high_bits[j % 32] | ((levels[j] >> 4) << (j / 32)));
+    for (int j = 0; j < 256; ++j)
+      b.high_bits[j % 32] = static_cast<uint8_t>(b.high_bits[j % 32] | ((levels[j] >> 4) << (j / 32)));
     return b;
   }
 };
@@ -204,7 +213,8 @@ struct SuperQ2_K {
     Block b{};
     b.d = L::half_bits(c.d);
     b.d_min = L::half_bits(c.d_min);
-    for (int i = 0; i < 16; ++i) b.sub_scales[i] = static_cast<uint8_t>(static_cast<int>(c.scale[i]) | (static_cast<int>(c.min[i]) << 4));
+    for (int i = 0; i < 16; ++i)
+      b.sub_scales[i] = static_cast<uint8_t>(static_cast<int>(c.scale[i]) | (static_cast<int>(c.min[i]) << 4));
     for (int j = 0; j < 256; ++j) {
       uint8_t& byte = b.q[32 * (j / 128) + j % 32];
       byte = static_cast<uint8_t>(byte | (levels[j] << (2 * (j / 32 % 4))));

@@ -1,6 +1,6 @@
-// Superblocks whose sub-blocks have a signed scale of few bits of the superblock's half-precision factor: Q6_K, Q3_K, IQ4_XS. First each
-// sub-block alone, which gives the factor; then, with the factor as rounded, each sub-block's integer by the error it leaves; then the factor by
-// least squares to all that was chosen, and the integers again.
+// Superblocks whose sub-blocks have a signed scale of few bits of the superblock's half-precision factor: Q6_K, Q3_K,
+// IQ4_XS. First each sub-block alone, which gives the factor; then, with the factor as rounded, each sub-block's
+// integer by the error it leaves; then the factor by least squares to all that was chosen, and the integers again.
 #pragma once
 
 #include "quant/encode/large_weights.h"
@@ -35,7 +35,8 @@ void choose_scales(const Values& v, SignedChoice<Shape>& c) noexcept {
     // Steps lead away from zero first.
     const L steps = L::splat(c.scale[i] < 0 ? -1.0f : 1.0f) * L::load(kScaleSteps);
     const L scale = L::min(L::max(L::splat(c.scale[i]) + steps, low), high);
-    const Found found = best_of(scale_errors<L, typename Shape::Levels>(v.part(i * Shape::kSub, Shape::kSub), L::splat(c.d) * scale), scale);
+    const Found found = best_of(
+        scale_errors<L, typename Shape::Levels>(v.part(i * Shape::kSub, Shape::kSub), L::splat(c.d) * scale), scale);
     c.scale[i] = found.scale;
     c.error += found.error;
   }
@@ -134,7 +135,8 @@ struct SuperQ6_K {
   }
 };
 
-constexpr float kFirst3[16] = {0.70f, 0.76f, 0.82f, 0.88f, 0.94f, 1.0f, 1.06f, 1.14f, 1.24f, -0.80f, -0.90f, -1.0f, -1.1f, -1.2f, -1.3f, -1.45f};
+constexpr float kFirst3[16] = {0.70f, 0.76f,  0.82f,  0.88f, 0.94f, 1.0f,  1.06f, 1.14f,
+                               1.24f, -0.80f, -0.90f, -1.0f, -1.1f, -1.2f, -1.3f, -1.45f};
 
 template <class L>
 struct SuperQ3_K {

@@ -28,8 +28,8 @@ size_t blank_of(std::string_view merge) noexcept {
 
 MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabulary& vocabulary, base::ThreadPool& pool) {
   if (merges.size() > kMergesMax) {
-    throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}",
-                                            merges.size(), kMergesMax));
+    throw Error(Errc::bad_file,
+                fmt::format("tokenizer.ggml.merges: {} merges, the limit is {}", merges.size(), kMergesMax));
   }
   merges_.resize(merges.size());
   const auto n_blocks = static_cast<int64_t>((merges.size() + kBlock - 1) / kBlock);
@@ -37,7 +37,9 @@ MergeTable::MergeTable(std::span<const std::string_view> merges, const Vocabular
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& made = merges_[rank];
     if (made.left >= 0 && made.right >= 0 && made.result >= 0) continue;
-    const char* const problem = blank_of(merges[rank]) == std::string_view::npos ? "is not two texts with a blank between" : "has a text that is no token";
+    const char* const problem = blank_of(merges[rank]) == std::string_view::npos
+                                    ? "is not two texts with a blank between"
+                                    : "has a text that is no token";
     throw Error(Errc::bad_file, fmt::format("tokenizer.ggml.merges: entry {} {}", rank, problem));
   }
   ranks_ = SplitTable(merges.size());
@@ -95,8 +97,7 @@ void PairMerger::merge_into(const MergeTable& merges, std::vector<TokenId>& out)
   if (symbols_.empty()) return;
   symbols_.back().next = -1;
   queue_.clear();
-  const auto key_at =
-      [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
+  const auto key_at = [&](int32_t left) -> std::optional<uint64_t> {  // nullopt: the pair at left does not merge
     if (left < 0 || symbols_[left].next < 0) return std::nullopt;
     const int32_t rank = merges.find_rank(symbols_[left].id, symbols_[symbols_[left].next].id);
     if (rank < 0) return std::nullopt;
@@ -127,9 +128,7 @@ void PairMerger::merge_into(const MergeTable& merges, std::vector<TokenId>& out)
 
 BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
                        const PreTokenizerRules& rules, base::ThreadPool& pool)
-    : vocabulary_(vocabulary),
-      merges_(merges, vocabulary, pool),
-      splitter_(rules),
+    : vocabulary_(vocabulary), merges_(merges, vocabulary, pool), splitter_(rules),
       ignores_merges_(rules.ignores_merges) {
   for (int byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);

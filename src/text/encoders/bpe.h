@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "text/encoders/pair_queue.h"
+#include "text/encoders/word_encoder.h"
 #include "text/splitter.h"
 #include "text/tagged_table.h"
 #include "text/vocabulary.h"
-#include "text/encoders/word_encoder.h"
 
 namespace assay::text {
 
@@ -70,8 +70,8 @@ class PairMerger {
 class BpeEncoder final : public WordEncoder {
  public:
   // The vocabulary must outlive the encoder.
-  BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
-             const PreTokenizerRules& rules, base::ThreadPool& pool);
+  BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges, const PreTokenizerRules& rules,
+             base::ThreadPool& pool);
 
   void encode(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
   void append_bytes(TokenId id, std::string& out) const override;

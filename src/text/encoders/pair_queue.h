@@ -43,8 +43,7 @@ class PairQueue {
     const size_t n = keys_.size();
     for (size_t child; (child = 4 * i + 1) < n; i = child) {
       const size_t end = std::min(child + 4, n);
-      for (size_t other = child + 1; other < end; ++other)
-        child = keys_[other] < keys_[child] ? other : child;
+      for (size_t other = child + 1; other < end; ++other) child = keys_[other] < keys_[child] ? other : child;
       if (keys_[child] >= key) break;
       keys_[i] = keys_[child];
     }

@@ -13,9 +13,7 @@ namespace assay::text {
 
 PieceBpeEncoder::PieceBpeEncoder(const Vocabulary& vocabulary, std::span<const std::string_view> merges,
                                  TokenId unknown, base::ThreadPool& pool)
-    : vocabulary_(vocabulary),
-      merges_(merges, vocabulary, pool),
-      unknown_(unknown),
+    : vocabulary_(vocabulary), merges_(merges, vocabulary, pool), unknown_(unknown),
       byte_token_(spelled_bytes(vocabulary)) {}
 
 void PieceBpeEncoder::encode(std::string_view text, bool /*opens*/, std::vector<TokenId>& out) const {

@@ -45,10 +45,8 @@ std::array<TokenId, 256> spelled_bytes(const Vocabulary& vocabulary) {
     if (vocabulary.kind(id) != TokenKind::byte) continue;
     const int byte = byte_of(vocabulary.text(id));
     if (byte < 0) {
-      throw Error(
-          Errc::bad_file,
-          fmt::format("token {} is a byte token but its text \"{}\" is not <0x00> to <0xFF>", id,
-                      vocabulary.text(id)));
+      throw Error(Errc::bad_file, fmt::format("token {} is a byte token but its text \"{}\" is not <0x00> to <0xFF>",
+                                              id, vocabulary.text(id)));
     }
     tokens[byte] = id;
   }
@@ -98,8 +96,7 @@ std::string SpmEncoder::escaped(std::string_view text, bool opens) const {
     }
     after_blank = c == ' ';
   }
-  if (collapse && after_blank && !text.empty() &&
-      text.find_first_not_of(' ') != std::string_view::npos) {
+  if (collapse && after_blank && !text.empty() && text.find_first_not_of(' ') != std::string_view::npos) {
     out.resize(out.size() - kSpelledBlank.size());
   }
   return out;
@@ -132,9 +129,7 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
     if (symbol.next < 0) return false;
     const uint32_t bytes = symbol.bytes + symbols[symbol.next].bytes;
     const TokenId id = find_piece(vocabulary_, std::string_view(text).substr(symbol.begin, bytes));
-    if (id >= 0)
-      symbol.key =
-          (uint64_t{priority_of(vocabulary_.score(id))} << 32) | static_cast<uint32_t>(left);
+    if (id >= 0) symbol.key = (uint64_t{priority_of(vocabulary_.score(id))} << 32) | static_cast<uint32_t>(left);
     return id >= 0;
   };
   PairQueue queue;
@@ -171,10 +166,9 @@ void SpmEncoder::append_symbol(std::string_view text, std::vector<TokenId>& out)
     const TokenId id = byte_token_[static_cast<uint8_t>(c)];
     if (id < 0) {
       if (unknown_ < 0) {
-        throw Error(
-            Errc::bad_request,
-            fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token",
-                        static_cast<uint8_t>(c)));
+        throw Error(Errc::bad_request,
+                    fmt::format("byte 0x{:02X} has no token, and the vocabulary has no unknown token",
+                                static_cast<uint8_t>(c)));
       }
       out.resize(before);
       out.push_back(unknown_);  // one for the whole character

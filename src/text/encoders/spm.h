@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "text/vocabulary.h"
 #include "text/encoders/word_encoder.h"
+#include "text/vocabulary.h"
 
 namespace assay::text {
 
@@ -21,7 +21,8 @@ std::array<TokenId, 256> spelled_bytes(const Vocabulary& vocabulary);
 // Appends the bytes of a token in whose text blanks are U+2581 and that may be a byte "<0xXX>".
 void append_spelled(const Vocabulary& vocabulary, TokenId id, std::string& out);
 
-// The token of a piece of text, -1 if it is none: control, unknown and byte tokens are no text, however it is spelled (as in SentencePiece itself).
+// The token of a piece of text, -1 if it is none: control, unknown and byte tokens are no text, however it is spelled
+// (as in SentencePiece itself).
 TokenId find_piece(const Vocabulary& vocabulary, std::string_view text) noexcept;
 
 struct SpmRules {

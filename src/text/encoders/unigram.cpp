@@ -45,12 +45,8 @@ double least_score(const Vocabulary& vocabulary) {
 
 UnigramEncoder::UnigramEncoder(const Vocabulary& vocabulary, UnigramRules rules, std::span<const std::byte> chars_map,
                                TokenId unknown)
-    : vocabulary_(vocabulary),
-      rules_(rules),
-      chars_map_(chars_map),
-      trie_(vocabulary, pieces_of(vocabulary)),
-      unknown_(unknown),
-      unknown_score_(least_score(vocabulary) - kUnknownPenalty),
+    : vocabulary_(vocabulary), rules_(rules), chars_map_(chars_map), trie_(vocabulary, pieces_of(vocabulary)),
+      unknown_(unknown), unknown_score_(least_score(vocabulary) - kUnknownPenalty),
       byte_token_(spelled_bytes(vocabulary)) {
   for (TokenId& id : byte_token_) {
     if (id >= 0 && vocabulary.kind(id) != TokenKind::byte) id = -1;

@@ -20,14 +20,15 @@ utf8proc_category_t category(int32_t c) noexcept { return utf8proc_category(c); 
 
 bool is_blank(int32_t c) noexcept {
   const utf8proc_category_t of = category(c);
-  return c == '\t' || c == '\n' || c == '\r' || of == UTF8PROC_CATEGORY_ZS || of == UTF8PROC_CATEGORY_ZL || of == UTF8PROC_CATEGORY_ZP;
+  return c == '\t' || c == '\n' || c == '\r' || of == UTF8PROC_CATEGORY_ZS || of == UTF8PROC_CATEGORY_ZL ||
+         of == UTF8PROC_CATEGORY_ZP;
 }
 
 // Dropped from a text: other characters of categories C, and what stands for broken ones.
 bool is_dropped(int32_t c) noexcept {
   const utf8proc_category_t of = category(c);
-  const bool is_other = of == UTF8PROC_CATEGORY_CC || of == UTF8PROC_CATEGORY_CF || of == UTF8PROC_CATEGORY_CN || of == UTF8PROC_CATEGORY_CO ||
-                        of == UTF8PROC_CATEGORY_CS;
+  const bool is_other = of == UTF8PROC_CATEGORY_CC || of == UTF8PROC_CATEGORY_CF || of == UTF8PROC_CATEGORY_CN ||
+                        of == UTF8PROC_CATEGORY_CO || of == UTF8PROC_CATEGORY_CS;
   return c == 0 || c == 0xFFFD || (is_other && c != '\t' && c != '\n' && c != '\r');
 }
 
@@ -39,9 +40,12 @@ bool is_punctuation(int32_t c) noexcept {
 
 // Ideographs, each a word of its own.
 bool is_ideograph(int32_t c) noexcept {
-  constexpr struct { int32_t first, last; } kRanges[] = {{0x4E00, 0x9FFF}, {0x3400, 0x4DBF}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
-                                                         {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF}, {0x2F800, 0x2FA1F}};
-  return std::any_of(std::begin(kRanges), std::end(kRanges), [c](const auto& range) { return c >= range.first && c <= range.last; });
+  constexpr struct {
+    int32_t first, last;
+  } kRanges[] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
+                 {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges),
+                     [c](const auto& range) { return c >= range.first && c <= range.last; });
 }
 
 // Code points; broken bytes are left out, as U+FFFD is.
@@ -62,10 +66,12 @@ std::vector<int32_t> lowered(const std::vector<int32_t>& points) {
   std::string text;
   for (const int32_t c : points) append_utf8(text, static_cast<uint32_t>(c));
   std::vector<utf8proc_int32_t> parts(text.size() * 4 + 4);  // no character has more parts than 4 for each of its bytes
-  const utf8proc_ssize_t n = utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), parts.data(),
+  const utf8proc_ssize_t n = utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                                static_cast<utf8proc_ssize_t>(text.size()), parts.data(),
                                                 static_cast<utf8proc_ssize_t>(parts.size()),
                                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE));
-  if (n < 0 || n > static_cast<utf8proc_ssize_t>(parts.size())) throw Error(Errc::bad_request, "a text cannot be decomposed into letters and accents");
+  if (n < 0 || n > static_cast<utf8proc_ssize_t>(parts.size()))
+    throw Error(Errc::bad_request, "a text cannot be decomposed into letters and accents");
   std::vector<int32_t> out;
   for (const utf8proc_int32_t c : std::span(parts).first(static_cast<size_t>(n))) {
     if (category(c) != UTF8PROC_CATEGORY_MN) out.push_back(utf8proc_tolower(c));
@@ -79,7 +85,8 @@ bool has_capital(std::string_view text) noexcept {
 
 }  // namespace
 
-WordPieceEncoder::WordPieceEncoder(const Vocabulary& vocabulary, TokenId unknown) : vocabulary_(vocabulary), unknown_(unknown) {
+WordPieceEncoder::WordPieceEncoder(const Vocabulary& vocabulary, TokenId unknown)
+    : vocabulary_(vocabulary), unknown_(unknown) {
   for (TokenId id = 0; id < vocabulary.size() && lowers_; ++id) {
     const std::string_view text = vocabulary.text(id);
     const bool is_marker = text.starts_with('[') && text.ends_with(']');  // [CLS], [unused1]
@@ -121,8 +128,10 @@ TokenId WordPieceEncoder::find_piece(std::string_view text) const noexcept {
 
 void WordPieceEncoder::append_word(std::string_view word, std::vector<TokenId>& out) const {
   const auto begins_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
-  if (static_cast<size_t>(std::count_if(word.begin(), word.end(), begins_character)) > kWordCharactersMax) return out.push_back(unknown_);
-  const std::string marked = std::string(kWordMark) + std::string(word);  // the first piece is looked for behind the mark
+  if (static_cast<size_t>(std::count_if(word.begin(), word.end(), begins_character)) > kWordCharactersMax)
+    return out.push_back(unknown_);
+  const std::string marked =
+      std::string(kWordMark) + std::string(word);  // the first piece is looked for behind the mark
   const size_t n_before = out.size();
   for (size_t begin = 0; begin < marked.size();) {
     size_t end = marked.size();

@@ -1,15 +1,16 @@
-// WordPiece vocabularies (model "bert"): a text is cleaned, its words and punctuation marks are taken apart, and each word becomes the longest tokens that
-// fit, from its beginning on; a word that cannot be spelled so, or is longer than 100 characters, is the unknown token. A token that begins a word is
-// stored behind U+2581, others go on inside of one. A vocabulary without a capital letter is one of lower case: then letters are lowered and accents go.
-// Source: Devlin et al. 2018, arXiv:1810.04805; the rules are those of Hugging Face's BertTokenizerFast.
+// WordPiece vocabularies (model "bert"): a text is cleaned, its words and punctuation marks are taken apart, and each
+// word becomes the longest tokens that fit, from its beginning on; a word that cannot be spelled so, or is longer than
+// 100 characters, is the unknown token. A token that begins a word is stored behind U+2581, others go on inside of one.
+// A vocabulary without a capital letter is one of lower case: then letters are lowered and accents go. Source: Devlin
+// et al. 2018, arXiv:1810.04805; the rules are those of Hugging Face's BertTokenizerFast.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "text/vocabulary.h"
 #include "text/encoders/word_encoder.h"
+#include "text/vocabulary.h"
 
 namespace assay::text {
 

@@ -1,4 +1,5 @@
-// WordPiece against ids that a plain Python program of the same published rules gives (unicodedata's categories and decompositions, greedy longest match).
+// WordPiece against ids that a plain Python program of the same published rules gives (unicodedata's categories and
+// decompositions, greedy longest match).
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,9 +13,11 @@ namespace assay::text::word_piece_test {
 namespace {
 
 // As a GGUF file has them: what begins a word behind U+2581, what goes on inside of one plain.
-constexpr const char* kTokens[] = {"[PAD]", "[UNK]",  "[CLS]", "[SEP]", "[MASK]", "▁the", "▁un",       "aff",      "able",     "ed", "▁play", "ing", "s",  "▁.",
-                                   "▁,",    "▁!",     "▁'",    "▁cafe", "e",      "▁中",  "▁文",       "▁a",       "b",        "c",  "▁ab",   "▁istanbul",
-                                   "▁strasse", "▁straße", "▁i", "▁$",   "▁x",     "x",    "▁\u1112",   "\u1161",   "\u11ab",   "▁naive", "▁σ", "ος", "▁don", "▁t", "▁-"};
+constexpr const char* kTokens[] = {
+    "[PAD]",  "[UNK]",  "[CLS]",  "[SEP]",     "[MASK]",   "▁the",    "▁un",   "aff", "able", "ed",  "▁play",
+    "ing",    "s",      "▁.",     "▁,",        "▁!",       "▁'",      "▁cafe", "e",   "▁中",  "▁文", "▁a",
+    "b",      "c",      "▁ab",    "▁istanbul", "▁strasse", "▁straße", "▁i",    "▁$",  "▁x",   "x",   "▁\u1112",
+    "\u1161", "\u11ab", "▁naive", "▁σ",        "ος",       "▁don",    "▁t",    "▁-"};
 
 VocabularyFacts facts(bool cased = false) {
   VocabularyFacts made;
@@ -31,7 +34,9 @@ VocabularyFacts facts(bool cased = false) {
   return made;
 }
 
-std::vector<TokenId> ids_of(const Tokenizer& tokenizer, const std::string& text) { return tokenizer.encode(text, {false, false, false}); }
+std::vector<TokenId> ids_of(const Tokenizer& tokenizer, const std::string& text) {
+  return tokenizer.encode(text, {false, false, false});
+}
 
 TEST(WordPiece, GivesTheIdsOfThePublishedRules) {
   const auto lower = make_tokenizer(facts()), cased = make_tokenizer(facts(true));

@@ -22,8 +22,7 @@ std::set<int64_t> chosen_rows(int64_t n_rows, int64_t n_wanted) {
   std::set<int64_t> rows;
   for (int64_t i = 0; i < std::min(n_wanted, n_rows); ++i) {
     rows.insert(n_wanted == 1 ? 0
-                              : static_cast<int64_t>(static_cast<double>(n_rows - 1) *
-                                                     static_cast<double>(i) /
+                              : static_cast<int64_t>(static_cast<double>(n_rows - 1) * static_cast<double>(i) /
                                                      static_cast<double>(n_wanted - 1)));
   }
   return rows;
@@ -40,16 +39,15 @@ struct RowCheck {
   float found = 0, expected = 0;  // at first_wrong
 };
 
-RowCheck check_row(const Subject& subject, const quant::Format& format, const std::byte* row,
-                   int64_t n_elements, std::vector<float>& decoded) {
+RowCheck check_row(const Subject& subject, const quant::Format& format, const std::byte* row, int64_t n_elements,
+                   std::vector<float>& decoded) {
   const tensor::DTypeTraits& t = tensor::traits(format.dtype);
   decoded.assign(static_cast<size_t>(n_elements), std::nanf(""));
   subject.decode_row(format, row, n_elements, decoded.data());
   RowCheck check;
   for (int64_t j = 0; j < n_elements; ++j) {
     const std::byte* block = row + j / t.block_elements * t.block_bytes;
-    const auto expected =
-        static_cast<float>(defined_value(format.dtype, block, j % t.block_elements));
+    const auto expected = static_cast<float>(defined_value(format.dtype, block, j % t.block_elements));
     const float found = decoded[static_cast<size_t>(j)];
     if (same(found, expected)) continue;
     if (check.n_wrong++ == 0) {
@@ -86,9 +84,8 @@ VerifyStage check_dequantisation(const Subject& subject, const StageRun& run) {
             fmt::format("{} ({}), row {}: {} of {} elements differ from the format's definition, "
                         "first block {}, element {}: "
                         "found {}, needs {}",
-                        weight.name, t.name, row, check.n_wrong, cols, block,
-                        check.first_wrong % t.block_elements, shown_value(check.found),
-                        shown_value(check.expected)));
+                        weight.name, t.name, row, check.n_wrong, cols, block, check.first_wrong % t.block_elements,
+                        shown_value(check.found), shown_value(check.expected)));
       }
       subject.model->state().file.drop(weight.view.data);
       show_progress(run, ++n_done, static_cast<int64_t>(plan.weights.size()));
@@ -96,9 +93,8 @@ VerifyStage check_dequantisation(const Subject& subject, const StageRun& run) {
     std::string formats;
     for (const auto& [name, n] : rows_of)
       formats += fmt::format("{}{} ({})", formats.empty() ? "" : ", ", name, plural(n, "row"));
-    findings.summary(
-        fmt::format("{} values of {} against their formats' definitions, bit by bit: {}", n_values,
-                    plural(static_cast<int64_t>(plan.weights.size()), "tensor"), formats));
+    findings.summary(fmt::format("{} values of {} against their formats' definitions, bit by bit: {}", n_values,
+                                 plural(static_cast<int64_t>(plan.weights.size()), "tensor"), formats));
   });
 }
 

@@ -31,18 +31,17 @@ void check_layout(const gguf::File& file, Findings& findings) {
   const gguf::Tensor* before = nullptr;
   for (const gguf::Tensor* tensor : in_order) {
     if (tensor->file_offset % file.alignment() != 0) {
-      findings.fail(
-          fmt::format("{}: begins at byte {}, which is no multiple of the file's alignment {}",
-                      tensor->name, tensor->file_offset, file.alignment()));
+      findings.fail(fmt::format("{}: begins at byte {}, which is no multiple of the file's alignment {}", tensor->name,
+                                tensor->file_offset, file.alignment()));
     }
     if (before != nullptr && before->shard == tensor->shard) {
       const uint64_t end = before->file_offset + before->view.data.size();
       if (end > tensor->file_offset) {
-        findings.fail(fmt::format("{} and {} share {} bytes of the file", before->name,
-                                  tensor->name, end - tensor->file_offset));
+        findings.fail(
+            fmt::format("{} and {} share {} bytes of the file", before->name, tensor->name, end - tensor->file_offset));
       } else if (tensor->file_offset - end >= file.alignment()) {
-        findings.warn(fmt::format("{} bytes between {} and {} belong to no tensor",
-                                  tensor->file_offset - end, before->name, tensor->name));
+        findings.warn(fmt::format("{} bytes between {} and {} belong to no tensor", tensor->file_offset - end,
+                                  before->name, tensor->name));
       }
     }
     before = tensor;
@@ -51,8 +50,7 @@ void check_layout(const gguf::File& file, Findings& findings) {
   const std::span<const std::byte> data = before->view.data;
   const auto n_tail = std::min<size_t>(kTailBytes, data.size() / 2);
   const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
-  if (n_tail >= 1024 &&
-      std::all_of(data.end() - static_cast<std::ptrdiff_t>(n_tail), data.end(), is_zero)) {
+  if (n_tail >= 1024 && std::all_of(data.end() - static_cast<std::ptrdiff_t>(n_tail), data.end(), is_zero)) {
     findings.fail(
         fmt::format("{}, the last tensor of the file, ends with {} zero bytes: the file was not "
                     "written to its end",
@@ -85,9 +83,7 @@ class ByteOrder {
   struct Sums {
     double n = 0, sum = 0, squares = 0;
     void add(double x) { n += 1, sum += x, squares += x * x; }
-    double spread() const {
-      return n == 0 ? 0 : std::sqrt(std::max(0.0, squares / n - (sum / n) * (sum / n)));
-    }
+    double spread() const { return n == 0 ? 0 : std::sqrt(std::max(0.0, squares / n - (sum / n) * (sum / n))); }
   };
   Sums sums_[2];
 };
@@ -100,24 +96,15 @@ struct FirstFloat {
 FirstFloat first_float(tensor::DType dtype) {
   using tensor::DType;
   switch (dtype) {
-    case DType::F32:
-      return {0, 4, 8};
-    case DType::BF16:
-      return {0, 2, 8};
-    case DType::Q2_K:
-      return {80};
-    case DType::Q3_K:
-      return {108};
-    case DType::Q6_K:
-      return {208};
-    case DType::TQ1_0:
-      return {52};
-    case DType::TQ2_0:
-      return {64};
-    case DType::MXFP4:
-      return {0, 0, 0};
-    default:
-      return {};
+    case DType::F32: return {0, 4, 8};
+    case DType::BF16: return {0, 2, 8};
+    case DType::Q2_K: return {80};
+    case DType::Q3_K: return {108};
+    case DType::Q6_K: return {208};
+    case DType::TQ1_0: return {52};
+    case DType::TQ2_0: return {64};
+    case DType::MXFP4: return {0, 0, 0};
+    default: return {};
   }
 }
 
@@ -159,8 +146,8 @@ void check_scales(const gguf::File& file, const gguf::Tensor& tensor, bool quick
   findings.fail(
       fmt::format("{} ({}): {} of {} blocks looked at have a scale that is NaN or infinite, first "
                   "row {}, block {}",
-                  tensor.name, t.name, n_bad, (n_blocks + stride - 1) / stride,
-                  first_bad / blocks_per_row, first_bad % blocks_per_row));
+                  tensor.name, t.name, n_bad, (n_blocks + stride - 1) / stride, first_bad / blocks_per_row,
+                  first_bad % blocks_per_row));
 }
 
 bool is_all_zero(const gguf::File& file, std::span<const std::byte> data) {
@@ -191,11 +178,11 @@ void check_size(const gguf::File& file, const gguf::Tensor& tensor, Findings& fi
   }
   const double rms = std::sqrt(squares / std::max(1.0, n));
   if (rms > kRmsMax) {
-    findings.warn(fmt::format(
-        "{} ({}): the root mean square of its values is {:.3g}; weights of models lie below {:g}",
-        tensor.name, t.name, rms, kRmsMax));
+    findings.warn(fmt::format("{} ({}): the root mean square of its values is {:.3g}; weights of models lie below {:g}",
+                              tensor.name, t.name, rms, kRmsMax));
   }
-  if (is_all_zero(file, tensor.view.data)) findings.warn(fmt::format("{} ({}): every byte is zero", tensor.name, t.name));
+  if (is_all_zero(file, tensor.view.data))
+    findings.warn(fmt::format("{} ({}): every byte is zero", tensor.name, t.name));
 }
 
 void check_byte_order(const gguf::File& file, Findings& findings) {
@@ -241,10 +228,9 @@ VerifyStage check_file(const Subject& subject, const StageRun& run) {
       }
       show_progress(run, ++n_done, static_cast<int64_t>(file.tensors().size()));
     }
-    findings.summary(
-        fmt::format("GGUF version {}, {} in {}: offsets, sizes, byte order, scales and magnitudes",
-                    file.version(), plural(static_cast<int64_t>(file.tensors().size()), "tensor"),
-                    plural(file.n_shards(), "file")));
+    findings.summary(fmt::format("GGUF version {}, {} in {}: offsets, sizes, byte order, scales and magnitudes",
+                                 file.version(), plural(static_cast<int64_t>(file.tensors().size()), "tensor"),
+                                 plural(file.n_shards(), "file")));
   });
 }
 

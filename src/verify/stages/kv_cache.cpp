@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kCacheTokens = 300,
                   kQuickCacheTokens = 40;  // beyond the edge of attention's segments of 256 positions
-constexpr int64_t kOutputs = 12;      // positions whose logits are compared
-constexpr double kTolerance = 0.02;   // of logits, relative, where no bits are promised
+constexpr int64_t kOutputs = 12;           // positions whose logits are compared
+constexpr double kTolerance = 0.02;        // of logits, relative, where no bits are promised
 
 // What a way to run the tokens left behind.
 struct Left {
@@ -32,8 +32,7 @@ class Ways {
     const int64_t n = probe_size(subject, run, kQuickCacheTokens, kCacheTokens);
     ids_ = probe_ids(subject, run, n, n);
     other_ = ids_;
-    std::rotate(other_.begin(), other_.begin() + static_cast<std::ptrdiff_t>(ids_.size() / 2),
-                other_.end());
+    std::rotate(other_.begin(), other_.begin() + static_cast<std::ptrdiff_t>(ids_.size() / 2), other_.end());
     const int64_t stride = (n + kOutputs - 1) / kOutputs;
     for (int64_t i = 0; i < n; ++i) outputs_.push_back((n - 1 - i) % stride == 0 ? 1 : 0);
   }
@@ -80,8 +79,7 @@ class Ways {
     int64_t i_output = 0;
     for (size_t i = 0; i < n_both; ++i) {
       if (outputs[i] == 0) continue;
-      (sequences[i] == 0 ? left.first : left.second)
-          .logits.push_back(copy(executor->logits(i_output++)));
+      (sequences[i] == 0 ? left.first : left.second).logits.push_back(copy(executor->logits(i_output++)));
     }
     read_cache(*executor, 0, left.first);
     read_cache(*executor, 1, left.second);
@@ -105,12 +103,10 @@ class Ways {
   }
 
  private:
-  static std::vector<float> copy(std::span<const float> values) {
-    return {values.begin(), values.end()};
-  }
+  static std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
 
-  void feed(ops::Executor& executor, const std::vector<TokenId>& ids, int64_t begin, int64_t end,
-            int sequence, Left& left) const {
+  void feed(ops::Executor& executor, const std::vector<TokenId>& ids, int64_t begin, int64_t end, int sequence,
+            Left& left) const {
     end_if_cancelled(run_);
     const auto first = static_cast<size_t>(begin), count = static_cast<size_t>(end - begin);
     std::vector<int32_t> positions(count);
@@ -135,12 +131,9 @@ class Ways {
 
 int64_t bytes_of(ops::CacheType type, int64_t width) {
   switch (type) {
-    case ops::CacheType::f32:
-      return 4 * width;
-    case ops::CacheType::f16:
-      return 2 * width;
-    case ops::CacheType::q8_0:
-      return width / 32 * 34;
+    case ops::CacheType::f32: return 4 * width;
+    case ops::CacheType::f16: return 2 * width;
+    case ops::CacheType::q8_0: return width / 32 * 34;
   }
   return width;
 }
@@ -149,7 +142,8 @@ int64_t bytes_of(ops::CacheType type, int64_t width) {
 std::string layer_of_cache(const ops::Plan& plan, int32_t layer) {
   for (const ops::Op& op : plan.ops) {
     if (op.record.role() != ops::Role::store || ops::cache_layer_of(op) != layer) continue;
-    return op.name.ends_with(".kv_store") ? fmt::format("layer {}", op.layer) : fmt::format("layer {} ({})", op.layer, op.name);
+    return op.name.ends_with(".kv_store") ? fmt::format("layer {}", op.layer)
+                                          : fmt::format("layer {} ({})", op.layer, op.name);
   }
   return fmt::format("layer {}", layer);
 }
@@ -167,8 +161,8 @@ std::string place_in_cache(const Subject& subject, int64_t at, int64_t total, in
         const int64_t width = of.n_kv_heads * (is_value ? of.stored_v_dim() : of.head_dim);
         const int64_t row = bytes(is_value, width), end = begin + row * n_positions;
         if (at >= begin && at < end)
-          found = fmt::format("{}, {}, position {}", layer_of_cache(plan, static_cast<int32_t>(layer)), is_value ? "V" : "K",
-                              (at - begin) / row);
+          found = fmt::format("{}, {}, position {}", layer_of_cache(plan, static_cast<int32_t>(layer)),
+                              is_value ? "V" : "K", (at - begin) / row);
         begin = end;
       }
     }
@@ -198,35 +192,31 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
     error += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
     norm += std::pow(static_cast<double>(b[i]), 2);
   }
-  return a.size() == b.size() && std::isfinite(error) ? std::sqrt(error / std::max(norm, 1e-300))
-                                                      : HUGE_VAL;
+  return a.size() == b.size() && std::isfinite(error) ? std::sqrt(error / std::max(norm, 1e-300)) : HUGE_VAL;
 }
 
 // found's logits may be fewer: of the last positions.
-void compare(const Subject& subject, std::string_view way, const Left& found, const Left& expected,
-             int64_t n_positions, Findings& findings) {
+void compare(const Subject& subject, std::string_view way, const Left& found, const Left& expected, int64_t n_positions,
+             Findings& findings) {
   if (subject.same_bits && found.cache != expected.cache) {
-    const auto differ = std::mismatch(found.cache.begin(), found.cache.end(),
-                                      expected.cache.begin(), expected.cache.end());
+    const auto differ =
+        std::mismatch(found.cache.begin(), found.cache.end(), expected.cache.begin(), expected.cache.end());
     const int64_t at = differ.first - found.cache.begin();
     if (found.cache.size() != expected.cache.size()) {
-      findings.fail(fmt::format("{}: the cache has {} bytes, a prefill leaves {}", way,
-                                found.cache.size(), expected.cache.size()));
+      findings.fail(fmt::format("{}: the cache has {} bytes, a prefill leaves {}", way, found.cache.size(),
+                                expected.cache.size()));
     } else {
-      findings.fail(fmt::format(
-          "{}: the cache differs from a prefill's, first in {}", way,
-          place_in_cache(subject, at, static_cast<int64_t>(found.cache.size()), n_positions)));
+      findings.fail(fmt::format("{}: the cache differs from a prefill's, first in {}", way,
+                                place_in_cache(subject, at, static_cast<int64_t>(found.cache.size()), n_positions)));
     }
   }
-  const size_t skipped =
-      expected.logits.size() - std::min(found.logits.size(), expected.logits.size());
+  const size_t skipped = expected.logits.size() - std::min(found.logits.size(), expected.logits.size());
   for (size_t i = 0; i < found.logits.size(); ++i) {
     const std::vector<float>&a = found.logits[i], &b = expected.logits[skipped + i];
     const double error = relative_error(a, b);
     if (subject.same_bits ? same_bits(a, b) : error <= kTolerance) continue;
-    findings.fail(fmt::format(
-        "{}: the logits of output {} of {} differ from a prefill's, relative error {:.2e}", way,
-        skipped + i + 1, expected.logits.size(), error));
+    findings.fail(fmt::format("{}: the logits of output {} of {} differ from a prefill's, relative error {:.2e}", way,
+                              skipped + i + 1, expected.logits.size(), error));
     return;
   }
 }
@@ -248,15 +238,13 @@ VerifyStage check_kv_cache(const Subject& subject, const StageRun& run) {
       const auto [one, other] = ways.side_by_side(false);
       compare(subject, "beside another sequence", one, prefill, n, findings);
       compare(subject, "as the second sequence", other, ways.prefill(true), n, findings);
-      return findings.summary(fmt::format("{} of an encoder whole, again and beside another sequence: {}", plural(n, "token"),
+      return findings.summary(fmt::format("{} of an encoder whole, again and beside another sequence: {}",
+                                          plural(n, "token"),
                                           subject.same_bits ? "the same bits" : "the same to within 2 %"));
     }
-    const int64_t n_left = std::max<int64_t>(n - 16, 0),
-                  n_third = std::min<int64_t>(64, n_left / 2);
-    compare(
-        subject,
-        fmt::format("chunks of 1, 7, {}, {}, then tokens one by one", n_third, n_left - n_third),
-        ways.chunks({1, 7, n_third, n_left - n_third}), prefill, n, findings);
+    const int64_t n_left = std::max<int64_t>(n - 16, 0), n_third = std::min<int64_t>(64, n_left / 2);
+    compare(subject, fmt::format("chunks of 1, 7, {}, {}, then tokens one by one", n_third, n_left - n_third),
+            ways.chunks({1, 7, n_third, n_left - n_third}), prefill, n, findings);
     done();
     compare(subject, "two chunks", ways.chunks({n / 2 + 1, n}), prefill, n, findings);
     done();
@@ -265,10 +253,10 @@ VerifyStage check_kv_cache(const Subject& subject, const StageRun& run) {
     compare(subject, "as the second sequence", second, ways.prefill(true), n, findings);
     done();
     compare(subject, "cut back to the middle and run anew", ways.truncated(), prefill, n, findings);
-    findings.summary(fmt::format(
-        "{} as a prefill, again, in chunks, one by one, beside another sequence, after truncation: "
-        "{}",
-        plural(n, "token"), subject.same_bits ? "the same bits" : "the same to within 2 %"));
+    findings.summary(
+        fmt::format("{} as a prefill, again, in chunks, one by one, beside another sequence, after truncation: "
+                    "{}",
+                    plural(n, "token"), subject.same_bits ? "the same bits" : "the same to within 2 %"));
   });
 }
 

@@ -57,8 +57,7 @@ std::vector<std::vector<float>> run_once(const Subject& subject, const std::vect
   const std::vector<uint8_t> outputs(ids.size(), 1);
   executor->run({ids, positions, sequences, outputs, {.observer = observer}});
   std::vector<std::vector<float>> logits;
-  for (int64_t i = 0; i < n; ++i)
-    logits.emplace_back(executor->logits(i).begin(), executor->logits(i).end());
+  for (int64_t i = 0; i < n; ++i) logits.emplace_back(executor->logits(i).begin(), executor->logits(i).end());
   return logits;
 }
 
@@ -68,8 +67,7 @@ std::vector<std::vector<float>> run_once(const Subject& subject, const std::vect
 struct Product {
   double value = 0, bound = 0;
 };
-Product head_product(const Subject& subject, const tensor::TensorView& head, int64_t i_row,
-                     std::span<const double> x) {
+Product head_product(const Subject& subject, const tensor::TensorView& head, int64_t i_row, std::span<const double> x) {
   const tensor::DTypeTraits& t = tensor::traits(head.dtype);
   const std::byte* row = head.row(i_row);
   const int bits = subject.declared.activation_bits;
@@ -80,11 +78,9 @@ Product head_product(const Subject& subject, const tensor::TensorView& head, int
   for (int64_t begin = 0; begin < n; begin += 256) {
     const int64_t end = std::min(n, begin + 256);
     double largest = 0;
-    for (int64_t j = begin; j < end; ++j)
-      largest = std::max(largest, std::abs(x[static_cast<size_t>(j)]));
+    for (int64_t j = begin; j < end; ++j) largest = std::max(largest, std::abs(x[static_cast<size_t>(j)]));
     for (int64_t j = begin; j < end; ++j) {
-      const double w = defined_value(head.dtype, row + j / t.block_elements * t.block_bytes,
-                                     j % t.block_elements);
+      const double w = defined_value(head.dtype, row + j / t.block_elements * t.block_bytes, j % t.block_elements);
       const double term = w * x[static_cast<size_t>(j)];
       product.value += term;
       product.bound += std::abs(term) * exact_product + std::abs(w) * largest * step;
@@ -93,17 +89,15 @@ Product head_product(const Subject& subject, const tensor::TensorView& head, int
   return product;
 }
 
-void check_tail(const Subject& subject, const HeadWatch& watch,
-                const std::vector<std::vector<float>>& logits, const ops::Linear& head,
-                Findings& findings) {
+void check_tail(const Subject& subject, const HeadWatch& watch, const std::vector<std::vector<float>>& logits,
+                const ops::Linear& head, Findings& findings) {
   const ops::Plan& plan = subject.model->state().built.plan;
   const tensor::TensorView& weights = plan.weights[static_cast<size_t>(head.w)].view;
   if (head.bias != ops::kNone || watch.n_rows() != static_cast<int64_t>(logits.size())) return;
   const int64_t n_vocab = plan.vocab_size;
   for (const size_t i : {size_t{0}, logits.size() - 1}) {
     for (int64_t row = std::max<int64_t>(0, n_vocab - kTailRows); row < n_vocab; ++row) {
-      const Product needed =
-          head_product(subject, weights, row, watch.row(static_cast<int64_t>(i)));
+      const Product needed = head_product(subject, weights, row, watch.row(static_cast<int64_t>(i)));
       const double found = static_cast<double>(logits[i][static_cast<size_t>(row)]);
       if (std::abs(found - needed.value) <= needed.bound) continue;
       findings.fail(
@@ -118,8 +112,7 @@ void check_tail(const Subject& subject, const HeadWatch& watch,
 
 void check_numbers(const Subject& subject, const std::vector<std::vector<float>>& logits, Findings& findings) {
   for (size_t i = 0; i < logits.size(); ++i) {
-    const auto bad =
-        std::find_if(logits[i].begin(), logits[i].end(), [](float x) { return !std::isfinite(x); });
+    const auto bad = std::find_if(logits[i].begin(), logits[i].end(), [](float x) { return !std::isfinite(x); });
     if (bad != logits[i].end()) {
       return findings.fail(fmt::format("position {}: the logit of token {} is {}", i,
                                        token_with_text(subject, static_cast<TokenId>(bad - logits[i].begin())),
@@ -127,11 +120,9 @@ void check_numbers(const Subject& subject, const std::vector<std::vector<float>>
     }
     const auto [least, most] = std::minmax_element(logits[i].begin(), logits[i].end());
     if (*least == *most && logits[i].size() > 1)
-      findings.fail(fmt::format("position {}: every logit is {}", i,
-                                shown_value(static_cast<double>(*most))));
+      findings.fail(fmt::format("position {}: every logit is {}", i, shown_value(static_cast<double>(*most))));
     double sum = 0;
-    for (const float x : logits[i])
-      sum += std::exp(static_cast<double>(x) - static_cast<double>(*most));
+    for (const float x : logits[i]) sum += std::exp(static_cast<double>(x) - static_cast<double>(*most));
     if (!(sum >= 1 && sum <= static_cast<double>(logits[i].size())))
       findings.fail(fmt::format("position {}: no probabilities come of the logits", i));
   }
@@ -153,8 +144,7 @@ VerifyStage check_logits(const Subject& subject, const StageRun& run) {
     end_if_cancelled(run);
     for (const std::vector<float>& row : logits) {
       if (static_cast<int64_t>(row.size()) != plan.vocab_size) {
-        return findings.fail(
-            fmt::format("{} logits for a vocabulary of {}", row.size(), plan.vocab_size));
+        return findings.fail(fmt::format("{} logits for a vocabulary of {}", row.size(), plan.vocab_size));
       }
     }
     check_numbers(subject, logits, findings);
@@ -167,11 +157,10 @@ VerifyStage check_logits(const Subject& subject, const StageRun& run) {
     if (run_once(subject, ids, nullptr) != logits && subject.same_bits && !findings.failed()) {
       findings.fail("a second run of the same tokens, unobserved, gives other logits");
     }
-    findings.summary(
-        fmt::format("{} of {}: finite, the same when run again unobserved, the last {} tokens of "
-                    "the vocabulary by their rows",
-                    plural(static_cast<int64_t>(logits.size()), "row"), plan.vocab_size,
-                    std::min(kTailRows, plan.vocab_size)));
+    findings.summary(fmt::format(
+        "{} of {}: finite, the same when run again unobserved, the last {} tokens of "
+        "the vocabulary by their rows",
+        plural(static_cast<int64_t>(logits.size()), "row"), plan.vocab_size, std::min(kTailRows, plan.vocab_size)));
   });
 }
 

@@ -7,12 +7,12 @@
 #include <cmath>
 
 #include "assay/tokenizer.h"
+#include "bounds/op_checker.h"
 #include "engine/model_state.h"
+#include "faults/dictionary.h"
 #include "ops/attention/choose_keys.h"
 #include "ops/plan/op_values.h"
 #include "verify/attention_maps.h"
-#include "faults/dictionary.h"
-#include "bounds/op_checker.h"
 #include "verify/stages/stage_support.h"
 #include "verify/token_risk.h"
 
@@ -45,8 +45,7 @@ std::vector<int64_t> make_runs(int64_t n_tokens, bool quick) {
 class Watch final : public ops::OpObserver {
  public:
   // progress: told the share of the running batch that is done; may throw, which ends the batch.
-  Watch(const ops::Plan& plan, bounds::OpChecker& checker, AttentionMaps& maps,
-        std::function<void(double)> progress)
+  Watch(const ops::Plan& plan, bounds::OpChecker& checker, AttentionMaps& maps, std::function<void(double)> progress)
       : plan_(plan), checker_(checker), maps_(maps), progress_(std::move(progress)) {}
 
   void begin(const ops::Batch& batch) {
@@ -55,8 +54,7 @@ class Watch final : public ops::OpObserver {
     checker_.begin(batch);
   }
   bool wants(const ops::Op& op) override { return checker_.wants(op) || maps_.wants(op); }
-  void on_op(const ops::Op& op, int64_t n_rows, int64_t width,
-             std::span<const double> values) override {
+  void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
     if (ops::values_of(op).output == plan_.output()) logits_.assign(values.begin(), values.end());
     if (maps_.wants(op)) maps_.on_op(op, values);
     if (checker_.wants(op)) checker_.on_op(op, n_rows, width, values);
@@ -84,8 +82,7 @@ struct Probe {
 Probe make_probe(const Subject& subject, const StageRun& run) {
   Probe probe;
   const int64_t n = probe_size(subject, run, kQuickOpsTokens, kOpsTokens), n_prompt = prompt_size(subject, run);
-  probe.ids = n_prompt > 0 ? probe_ids(subject, run, std::min<int64_t>(n, 2), n)
-                           : probe_ids(subject, run, n, n);
+  probe.ids = n_prompt > 0 ? probe_ids(subject, run, std::min<int64_t>(n, 2), n) : probe_ids(subject, run, n, n);
   const auto n_tokens = static_cast<int64_t>(probe.ids.size());
   for (int64_t i = 0; i < n_tokens; ++i) probe.positions.push_back(static_cast<int32_t>(i));
   const ops::Plan& plan = subject.model->state().built.plan;
@@ -124,7 +121,8 @@ void run_probe(const Subject& subject, const StageRun& run, const Probe& probe, 
     watch.begin(batch);
     executor->run(batch);
     checker.end();
-    if (subject.model->state().built.plan.logits != ops::kNone) add_token_risks(batch, watch.logits(), checker.chain_logits(), out.tokens);
+    if (subject.model->state().built.plan.logits != ops::kNone)
+      add_token_risks(batch, watch.logits(), checker.chain_logits(), out.tokens);
     begin += n;
   }
 }
@@ -149,7 +147,8 @@ std::string not_reached(const ops::Plan& plan, int64_t n_tokens) {
 }
 
 // Routers and indexers whose choice rounding decided: no fault. A few word for word, the others as a number.
-void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<bounds::RoutingTie>& ties, Findings& findings) {
+void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<bounds::RoutingTie>& ties,
+               Findings& findings) {
   constexpr int64_t kShown = 3;
   for (const bool of_chain : {false, true}) {
     int64_t n = 0;
@@ -157,21 +156,25 @@ void tell_ties(const Subject& subject, const ops::Plan& plan, const std::vector<
       if (t.tie.of_chain != of_chain || ++n > kShown) continue;
       const ops::Op& op = plan.ops[static_cast<size_t>(t.i_op)];
       const bool of_keys = op.is<ops::ChooseKeys>();
-      findings.note(fmt::format("{} is a tie within rounding: {}, position {} (token {}), rank {}: {} {} was taken, {} takes {}; their scores differ by {:.3g}, "
-                                "{} {:.3g}; what was taken is followed",
-                                of_keys ? "the choice of keys" : "routing", op.name, t.position, token_with_text(subject, t.token), t.tie.rank,
-                                of_keys ? "key" : "expert", t.tie.found, of_chain ? "the float64 run of the whole chain" : "float64", t.tie.exact, t.tie.margin,
-                                of_chain ? "its scores lie apart from those found by" : "rounding may move them by", t.tie.bound));
+      findings.note(fmt::format(
+          "{} is a tie within rounding: {}, position {} (token {}), rank {}: {} {} was taken, {} takes {}; their "
+          "scores differ by {:.3g}, "
+          "{} {:.3g}; what was taken is followed",
+          of_keys ? "the choice of keys" : "routing", op.name, t.position, token_with_text(subject, t.token),
+          t.tie.rank, of_keys ? "key" : "expert", t.tie.found,
+          of_chain ? "the float64 run of the whole chain" : "float64", t.tie.exact, t.tie.margin,
+          of_chain ? "its scores lie apart from those found by" : "rounding may move them by", t.tie.bound));
     }
-    if (n > kShown) findings.note(fmt::format("and {} more such ties{}", n - kShown, of_chain ? " of the whole chain" : ""));
+    if (n > kShown)
+      findings.note(fmt::format("and {} more such ties{}", n - kShown, of_chain ? " of the whole chain" : ""));
   }
 }
 
 void tell_failures(const OpsFindings& found, Findings& findings) {
   for (const OpFigures& op : found.ops) {
     if (op.n_non_finite > 0) {
-      findings.fail(fmt::format("{} ({}): {} of {} values are NaN or infinite", op.op, op.kind,
-                                op.n_non_finite, op.n_values));
+      findings.fail(
+          fmt::format("{} ({}): {} of {} values are NaN or infinite", op.op, op.kind, op.n_non_finite, op.n_values));
     } else if (op.n_outside > 0) {
       findings.fail(
           fmt::format("{} ({}): {} of {} values are outside their bound, the worst by {:.3g} "
@@ -194,9 +197,8 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     Watch watch(plan, checker, maps, [&](double share) {
       end_if_cancelled(run);
       if (!run.progress) return;
-      run.progress(
-          (static_cast<double>(steps.n_begun) + share * static_cast<double>(steps.n_running)) /
-          static_cast<double>(probe.ids.size()));
+      run.progress((static_cast<double>(steps.n_begun) + share * static_cast<double>(steps.n_running)) /
+                   static_cast<double>(probe.ids.size()));
     });
     try {
       run_probe(subject, run, probe, watch, checker, steps, out);
@@ -219,10 +221,11 @@ OpsFindings check_ops(const Subject& subject, const StageRun& run) {
     }
     findings.summary(fmt::format(
         "{} of {} over {} in {} runs against float64: {}{}", plural(n_values, "value"),
-        plural(static_cast<int64_t>(out.ops.size()), "op"),
-        plural(static_cast<int64_t>(probe.ids.size()), "token"), probe.runs.size(),
-        findings.failed() ? fmt::format("the worst is {:.3g} times outside its bound", worst)
-                          : fmt::format("all as near as right rounding is, the farthest at {:.0f} % of what it allows", 100 * worst),
+        plural(static_cast<int64_t>(out.ops.size()), "op"), plural(static_cast<int64_t>(probe.ids.size()), "token"),
+        probe.runs.size(),
+        findings.failed()
+            ? fmt::format("the worst is {:.3g} times outside its bound", worst)
+            : fmt::format("all as near as right rounding is, the farthest at {:.0f} % of what it allows", 100 * worst),
         not_reached(plan, static_cast<int64_t>(probe.ids.size()))));
   });
   return out;

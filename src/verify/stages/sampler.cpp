@@ -24,8 +24,7 @@ std::vector<float> make_logits() {
   std::vector<float> logits(kVocabulary);
   for (size_t rank = 0; rank < kVocabulary; ++rank) {
     const size_t id = rank * static_cast<size_t>(kSecond) % kVocabulary;
-    logits[id] = 9.0f - 2.0f * std::log2(1.0f + static_cast<float>(rank)) -
-                 0.001f * static_cast<float>(rank);
+    logits[id] = 9.0f - 2.0f * std::log2(1.0f + static_cast<float>(rank)) - 0.001f * static_cast<float>(rank);
   }
   return logits;
 }
@@ -62,14 +61,10 @@ std::vector<SamplerCase> distribution_cases() {
       make_case("top-k 7", [](SamplerOptions& o) { o.top_k = 7; }),
       make_case("top-p 0.6", [](SamplerOptions& o) { o.top_p = 0.6; }),
       make_case("min-p 0.1", [](SamplerOptions& o) { o.min_p = 0.1; }),
-      make_case("top-p 0.6, then temperature 3",
-                [](SamplerOptions& o) { o.top_p = 0.6, o.temperature = 3; }),
-      make_case("min-p 0.1, then temperature 0.4",
-                [](SamplerOptions& o) { o.min_p = 0.1, o.temperature = 0.4; }),
+      make_case("top-p 0.6, then temperature 3", [](SamplerOptions& o) { o.top_p = 0.6, o.temperature = 3; }),
+      make_case("min-p 0.1, then temperature 0.4", [](SamplerOptions& o) { o.min_p = 0.1, o.temperature = 0.4; }),
       make_case("top-k 40, top-p 0.95, min-p 0.05, temperature 0.8",
-                [](SamplerOptions& o) {
-                  o.top_k = 40, o.top_p = 0.95, o.min_p = 0.05, o.temperature = 0.8;
-                }),
+                [](SamplerOptions& o) { o.top_k = 40, o.top_p = 0.95, o.min_p = 0.05, o.temperature = 0.8; }),
       make_case(
           "repeat penalty 1.5", [](SamplerOptions& o) { o.repeat_penalty = 1.5; }, likely),
       make_case(
@@ -92,12 +87,10 @@ void check_distribution(const Subject& subject, const SamplerCase& c, const std:
   const ChiSquare test = chi_square(draws, expected);
   if (test.n_impossible > 0) {
     const auto bad = std::find_if(draws.begin(), draws.end(), [&](TokenId id) {
-      return id < 0 || static_cast<size_t>(id) >= expected.size() ||
-             expected[static_cast<size_t>(id)] == 0;
+      return id < 0 || static_cast<size_t>(id) >= expected.size() || expected[static_cast<size_t>(id)] == 0;
     });
-    findings.fail(
-        fmt::format("{}: token {} is drawn, which these settings leave out ({} of {} draws)",
-                    c.name, *bad, test.n_impossible, kDraws));
+    findings.fail(fmt::format("{}: token {} is drawn, which these settings leave out ({} of {} draws)", c.name, *bad,
+                              test.n_impossible, kDraws));
   } else if (test.statistic > test.limit()) {
     findings.fail(
         fmt::format("{}: {} draws do not follow the distribution: chi-square {:.0f} over {} "
@@ -113,23 +106,20 @@ void check_greedy(const Subject& subject, const std::vector<float>& logits, Find
   ties[17] = ties[101] = ties[202] = 20.0f;
   for (const TokenId id : subject.sample(greedy, ties, {}, 8)) {
     if (id == 17) continue;
-    findings.fail(
-        fmt::format("temperature 0: token {} of the equals 17, 101, 202; needs the lowest id", id));
+    findings.fail(fmt::format("temperature 0: token {} of the equals 17, 101, 202; needs the lowest id", id));
     break;
   }
   const std::vector<TokenId> best = subject.sample(greedy, logits, {}, 8);
   if (std::any_of(best.begin(), best.end(), [](TokenId id) { return id != 0; })) {
-    findings.fail(fmt::format("temperature 0: {} are drawn, needs the largest logit, 0, each time",
-                              shown_ids(best)));
+    findings.fail(fmt::format("temperature 0: {} are drawn, needs the largest logit, 0, each time", shown_ids(best)));
   }
   SamplerOptions repeat = greedy;
   repeat.repeat_penalty = 100;
   const std::vector<TokenId> history = {0};
   const std::vector<TokenId> penalised = subject.sample(repeat, logits, history, 1);
   if (penalised != std::vector<TokenId>{kSecond}) {
-    findings.fail(
-        fmt::format("a repeat penalty of 100 on token 0: {} is drawn, needs the next best, {}",
-                    shown_ids(penalised), kSecond));
+    findings.fail(fmt::format("a repeat penalty of 100 on token 0: {} is drawn, needs the next best, {}",
+                              shown_ids(penalised), kSecond));
   }
   SamplerOptions one = plain();
   one.top_k = 1;
@@ -144,9 +134,8 @@ void check_seeds(const Subject& subject, const std::vector<float>& logits, Findi
                              again = subject.sample(options, logits, {}, 64);
   if (first != again) findings.fail("the same seed gives other draws the second time");
   if (std::set<TokenId>(first.begin(), first.end()).size() <= 2) {
-    findings.fail(fmt::format(
-        "64 draws at consecutive positions give {} different tokens: the generator stands still",
-        std::set<TokenId>(first.begin(), first.end()).size()));
+    findings.fail(fmt::format("64 draws at consecutive positions give {} different tokens: the generator stands still",
+                              std::set<TokenId>(first.begin(), first.end()).size()));
   }
   options.seed += 1;
   if (subject.sample(options, logits, {}, 64) == first)
@@ -161,8 +150,7 @@ void check_seeds(const Subject& subject, const std::vector<float>& logits, Findi
 
 // Logits that are no numbers must stop a sampler, not be masked.
 void check_poison(const Subject& subject, const std::vector<float>& logits, Findings& findings) {
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (const double temperature : {0.0, 1.0}) {
       std::vector<float> poisoned = logits;
       poisoned[50] = bad;
@@ -170,9 +158,8 @@ void check_poison(const Subject& subject, const std::vector<float>& logits, Find
       options.temperature = temperature;
       try {
         const std::vector<TokenId> drawn = subject.sample(options, poisoned, {}, 1);
-        findings.fail(fmt::format(
-            "a logit that is {} at temperature {} is passed over in silence: {} is drawn",
-            shown_value(static_cast<double>(bad)), temperature, shown_ids(drawn)));
+        findings.fail(fmt::format("a logit that is {} at temperature {} is passed over in silence: {} is drawn",
+                                  shown_value(static_cast<double>(bad)), temperature, shown_ids(drawn)));
       } catch (const Error&) {
         continue;  // as it should be
       }

@@ -18,8 +18,7 @@ void keep(std::vector<std::string>& lines, std::string line) {
   if (static_cast<int64_t>(lines.size()) < Findings::kLinesMax) lines.push_back(std::move(line));
 }
 
-void append(std::vector<std::string>& out, std::vector<std::string>& lines, int64_t n,
-            std::string_view thing) {
+void append(std::vector<std::string>& out, std::vector<std::string>& lines, int64_t n, std::string_view thing) {
   for (std::string& line : lines) out.push_back(std::move(line));
   const int64_t more = n - static_cast<int64_t>(lines.size());
   if (more > 0) out.push_back(fmt::format("and {} more", plural(more, thing)));
@@ -49,11 +48,9 @@ VerifyStage Findings::stage(std::string_view id, std::string_view title) && {
   if (stage.verdict != Verdict::fail && !skipped_.empty()) stage.verdict = Verdict::skip;
   stage.summary = stage.verdict == Verdict::skip ? std::move(skipped_) : std::move(summary_);
   if (n_failures_ > 0)
-    stage.summary +=
-        fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_failures_, "failure"));
+    stage.summary += fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_failures_, "failure"));
   if (n_warnings_ > 0)
-    stage.summary +=
-        fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_warnings_, "warning"));
+    stage.summary += fmt::format("{}{}", stage.summary.empty() ? "" : "; ", plural(n_warnings_, "warning"));
   append(stage.details, failures_, n_failures_, "failure");
   append(stage.details, warnings_, n_warnings_, "warning");
   append(stage.details, notes_, static_cast<int64_t>(notes_.size()), "note");
@@ -88,8 +85,6 @@ std::string token_with_text(const Subject& subject, TokenId id) {
   return trace::token_with_text(id, is_known ? quoted_text(tokenizer->piece(id)) : std::string());
 }
 
-std::string plural(int64_t n, std::string_view thing) {
-  return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s");
-}
+std::string plural(int64_t n, std::string_view thing) { return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s"); }
 
 }  // namespace assay::verify

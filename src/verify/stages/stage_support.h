@@ -42,8 +42,7 @@ inline void end_if_cancelled(const StageRun& run) {
   if (is_cancelled(run)) throw Cancelled();
 }
 inline void show_progress(const StageRun& run, int64_t done, int64_t total) {
-  if (run.progress && total > 0)
-    run.progress(static_cast<double>(done) / static_cast<double>(total));
+  if (run.progress && total > 0) run.progress(static_cast<double>(done) / static_cast<double>(total));
 }
 
 // Runs body(findings), unless the run was cancelled before; what it throws as an Error is a failure,
@@ -55,6 +54,6 @@ VerifyStage run_stage(const StageRun& run, std::string_view id, std::string_view
 std::string shown_value(double value);
 std::string shown_ids(std::span<const TokenId> ids, size_t n_max = 12);
 std::string token_with_text(const Subject& subject, TokenId id);  // 338 " hills"
-std::string plural(int64_t n, std::string_view thing);  // "1 row", "3 rows"
+std::string plural(int64_t n, std::string_view thing);            // "1 row", "3 rows"
 
 }  // namespace assay::verify

@@ -31,9 +31,9 @@ struct StageRun {
 VerifyStage check_file(const Subject& subject,
                        const StageRun& run);  // structure and values of the tensors
 VerifyStage check_metadata(const Subject& subject,
-                           const StageRun& run);  // hyper-parameters against shapes and custom
-VerifyStage check_tokenizer(const Subject& subject, const StageRun& run);       // encode, decode
-VerifyStage check_template(const Subject& subject, const StageRun& run);        // render, encode
+                           const StageRun& run);                           // hyper-parameters against shapes and custom
+VerifyStage check_tokenizer(const Subject& subject, const StageRun& run);  // encode, decode
+VerifyStage check_template(const Subject& subject, const StageRun& run);   // render, encode
 VerifyStage check_dequantisation(const Subject& subject, const StageRun& run);  // decode_row
 
 // model_path: the file; folder: of Hugging Face, that it was made of.
@@ -51,12 +51,10 @@ struct OpsFindings {
 OpsFindings check_ops(const Subject& subject,
                       const StageRun& run);  // make_executor, against float64
 
-VerifyStage check_kv_cache(
-    const Subject& subject,
-    const StageRun& run);  // make_executor: prefill = decode = chunks = batch
-VerifyStage check_logits(
-    const Subject& subject,
-    const StageRun& run);  // make_executor: finite, repeatable, whole vocabulary
+VerifyStage check_kv_cache(const Subject& subject,
+                           const StageRun& run);  // make_executor: prefill = decode = chunks = batch
+VerifyStage check_logits(const Subject& subject,
+                         const StageRun& run);  // make_executor: finite, repeatable, whole vocabulary
 VerifyStage check_sampler(const Subject& subject, const StageRun& run);  // sample
 VerifyStage check_detokenizer(const Subject& subject,
                               const StageRun& run);  // decode, decode_stream
@@ -70,8 +68,7 @@ TextFindings check_text(const Subject& subject, const StageRun& run);  // make_e
 // The ids that the stages with an executor run: the prompt, or texts that touch every kind of
 // character; ids spread over the vocabulary where the model was loaded without a tokenizer. At
 // least n_min ids, at most n_max.
-std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min,
-                               int64_t n_max);
+std::vector<TokenId> probe_ids(const Subject& subject, const StageRun& run, int64_t n_min, int64_t n_max);
 
 // Tokens of the prompt that the run was given; 0: none, or there is no tokenizer. More than the
 // model's context: Error(bad_request).

@@ -31,10 +31,8 @@ ContextOptions on_one_thread() {
 // An executor with something done to it on the way.
 struct Faults {
   bool truncates = true;
-  bool shifts_single_tokens =
-      false;  // one that comes alone, but for the first, is taken for the next id
-  bool mixes_sequences =
-      false;  // in a batch of two, every token is taken for the second sequence's first
+  bool shifts_single_tokens = false;  // one that comes alone, but for the first, is taken for the next id
+  bool mixes_sequences = false;       // in a batch of two, every token is taken for the second sequence's first
   std::function<void(std::span<float> logits)> logits;
 };
 
@@ -120,8 +118,7 @@ TEST_F(StagesThatRun, OpsKeepFiguresTokensAndAttention) {
   ASSERT_EQ(found.attention.size(), 1u);
   const VerifyReport::AttentionMap& map = found.attention[0];
   EXPECT_EQ(map.layer, 1);
-  ASSERT_EQ(map.shares.size(),
-            static_cast<size_t>(map.n_heads * map.n_positions * map.n_positions));
+  ASSERT_EQ(map.shares.size(), static_cast<size_t>(map.n_heads * map.n_positions * map.n_positions));
   for (int64_t row = 0; row < map.n_heads * map.n_positions; ++row) {
     double sum = 0;
     for (int64_t j = 0; j < map.n_positions; ++j) {
@@ -148,10 +145,9 @@ TEST_F(StagesThatRun, KvCacheSeesWaysThatDiffer) {
   expect(check_kv_cache(faulty({}), run_), Verdict::pass, "the same bits");
   Faults alone;
   alone.shifts_single_tokens = true;
-  expect(
-      check_kv_cache(faulty(alone), run_), Verdict::fail,
-      "chunks of 1, 7, 12, 12, then tokens one by one: the cache differs from a prefill's, first "
-      "in layer 0, K, position 32");
+  expect(check_kv_cache(faulty(alone), run_), Verdict::fail,
+         "chunks of 1, 7, 12, 12, then tokens one by one: the cache differs from a prefill's, first "
+         "in layer 0, K, position 32");
   Faults mixed;
   mixed.mixes_sequences = true;
   expect(check_kv_cache(faulty(mixed), run_), Verdict::fail, "beside another sequence");
@@ -194,9 +190,7 @@ class StageOfTheSampler : public StagesThatRun {
   }
 };
 
-TEST_F(StageOfTheSampler, TheRightOnePasses) {
-  expect(check_sampler(subject(), run_), Verdict::pass, "settings");
-}
+TEST_F(StageOfTheSampler, TheRightOnePasses) { expect(check_sampler(subject(), run_), Verdict::pass, "settings"); }
 
 TEST_F(StageOfTheSampler, SettingsThatAreNotUsed) {
   const auto with = [](auto set) {
@@ -214,18 +208,15 @@ TEST_F(StageOfTheSampler, SettingsThatAreNotUsed) {
   expect_failure(with([](SamplerOptions& o) { o.top_k = 0; }), "top-k 7: token");
   expect_failure(with([](SamplerOptions& o) { o.top_p = 1; }), "top-p 0.6: token");
   expect_failure(with([](SamplerOptions& o) { o.min_p = 0; }), "min-p 0.1: token");
-  expect_failure(with([](SamplerOptions& o) { o.repeat_penalty = 1; }),
-                 "a repeat penalty of 100 on token 0");
-  expect_failure(with([](SamplerOptions& o) { o.frequency_penalty = 0; }),
-                 "frequency penalty 0.7: ");
+  expect_failure(with([](SamplerOptions& o) { o.repeat_penalty = 1; }), "a repeat penalty of 100 on token 0");
+  expect_failure(with([](SamplerOptions& o) { o.frequency_penalty = 0; }), "frequency penalty 0.7: ");
   expect_failure(with([](SamplerOptions& o) { o.presence_penalty = 0; }), "presence penalty 2: ");
   expect_failure(with([](SamplerOptions& o) { o.logit_bias.clear(); }), "logit bias: ");
 }
 
 TEST_F(StageOfTheSampler, TemperatureBeforeTopP) {
   expect_failure(
-      [](const Sample& right, SamplerOptions o, std::span<const float> logits, auto history,
-         int64_t n) {
+      [](const Sample& right, SamplerOptions o, std::span<const float> logits, auto history, int64_t n) {
         std::vector<float> scaled(logits.begin(), logits.end());
         if (o.temperature > 0 && o.top_p < 1) {
           for (float& x : scaled) x /= static_cast<float>(o.temperature);
@@ -243,8 +234,7 @@ TEST_F(StageOfTheSampler, AGeneratorThatStandsStillAndPoisonThatIsMasked) {
       },
       "the generator stands still");
   expect_failure(
-      [](const Sample& right, const SamplerOptions& o, std::span<const float> logits, auto history,
-         int64_t n) {
+      [](const Sample& right, const SamplerOptions& o, std::span<const float> logits, auto history, int64_t n) {
         std::vector<float> masked(logits.begin(), logits.end());
         for (float& x : masked) x = std::isfinite(x) ? x : 0.0f;
         return right(o, masked, history, n);
@@ -297,8 +287,7 @@ class StagesWithAVocabulary : public StagesThatRun {
 
 TEST_F(StagesWithAVocabulary, TextSeesAModelThatKnowsNoEnglish) {
   run_.suspect_file = false;
-  StagesThatRun::expect(check_text(subject_, run_).stage, Verdict::pass,
-                        "48 tokens of plain English: 3.1");
+  StagesThatRun::expect(check_text(subject_, run_).stage, Verdict::pass, "48 tokens of plain English: 3.1");
   const auto right = subject_.make_executor;
   const auto with_logits = [&](auto change) {
     Faults faults;
@@ -308,12 +297,10 @@ TEST_F(StagesWithAVocabulary, TextSeesAModelThatKnowsNoEnglish) {
     };
     return check_text(subject_, run_).stage;
   };
-  StagesThatRun::expect(
-      with_logits([](std::span<float> logits) { std::fill(logits.begin(), logits.end(), 0.0f); }),
-      Verdict::warn, "10.80 nats");
-  StagesThatRun::expect(
-      with_logits([](std::span<float> logits) { std::reverse(logits.begin(), logits.end()); }),
-      Verdict::fail, "a guess among all");
+  StagesThatRun::expect(with_logits([](std::span<float> logits) { std::fill(logits.begin(), logits.end(), 0.0f); }),
+                        Verdict::warn, "10.80 nats");
+  StagesThatRun::expect(with_logits([](std::span<float> logits) { std::reverse(logits.begin(), logits.end()); }),
+                        Verdict::fail, "a guess among all");
 }
 
 TEST_F(StagesWithAVocabulary, DetokenizerSeesBrokenCharactersAndShownControlTokens) {
@@ -326,20 +313,17 @@ TEST_F(StagesWithAVocabulary, DetokenizerSeesBrokenCharactersAndShownControlToke
     return parts;
   };
   expect(Verdict::fail, "which breaks a character");
-  subject_.decode_stream =
-      [tokenizer](std::span<const TokenId> ids) {  // every token made a text of its own
-        std::vector<std::string> parts;
-        for (const TokenId id : ids) {
-          StreamDecoder decoder(tokenizer);
-          parts.push_back(decoder.push(id) + decoder.finish());
-        }
-        return parts;
-      };
+  subject_.decode_stream = [tokenizer](std::span<const TokenId> ids) {  // every token made a text of its own
+    std::vector<std::string> parts;
+    for (const TokenId id : ids) {
+      StreamDecoder decoder(tokenizer);
+      parts.push_back(decoder.push(id) + decoder.finish());
+    }
+    return parts;
+  };
   expect(Verdict::fail, "as a whole");
   subject_.decode_stream = right;
-  subject_.decode = [tokenizer](std::span<const TokenId> ids, bool) {
-    return tokenizer->decode(ids, true);
-  };
+  subject_.decode = [tokenizer](std::span<const TokenId> ids, bool) { return tokenizer->decode(ids, true); };
   expect(Verdict::fail, "appears in an answer");
 }
 
@@ -353,8 +337,8 @@ TEST_F(StagesThatRun, TheWholeReport) {
   double last = 0;
   options.on_progress = [&](std::string_view, double share) { last = std::max(last, share); };
   const VerifyReport report = verify_model((folder_ / "m.gguf").string(), options);
-  EXPECT_THAT(stages, ElementsAre("file", "metadata", "tokenizer", "template", "dequantisation",
-                                  "ops", "kv_cache", "logits", "sampler", "detokenizer", "text"));
+  EXPECT_THAT(stages, ElementsAre("file", "metadata", "tokenizer", "template", "dequantisation", "ops", "kv_cache",
+                                  "logits", "sampler", "detokenizer", "text"));
   EXPECT_EQ(last, 1);
   EXPECT_FALSE(report.passed());  // it has no vocabulary, and says so
   EXPECT_THAT(report.to_text(), HasSubstr("FAIL  Tokenizer"));

@@ -36,9 +36,7 @@ class StagesOfAModel : public ::testing::Test {
     EXPECT_EQ(stage.verdict, Verdict::fail) << stage.to_text();
     EXPECT_THAT(stage.to_text(), HasSubstr(text));
   }
-  static void expect_pass(const VerifyStage& stage) {
-    EXPECT_EQ(stage.verdict, Verdict::pass) << stage.to_text();
-  }
+  static void expect_pass(const VerifyStage& stage) { EXPECT_EQ(stage.verdict, Verdict::pass) << stage.to_text(); }
 
   base::ThreadPool pool_{1};
   StageRun run_{pool_, true};
@@ -76,8 +74,7 @@ TEST_F(StagesOfAModel, AUnigramVocabularyIsHeldAgainstASecondEncoder) {
 
 TEST_F(StagesOfAModel, DequantisationSeesWrongNibbles) {
   const auto right = subject_.decode_row;
-  subject_.decode_row = [right](const quant::Format& format, const std::byte* row, int64_t n,
-                                float* out) {
+  subject_.decode_row = [right](const quant::Format& format, const std::byte* row, int64_t n, float* out) {
     right(format, row, n, out);
     if (format.dtype == tensor::DType::Q4_1) std::swap(out[1], out[17]);
   };
@@ -151,8 +148,7 @@ TEST_F(StagesOfAModel, TemplateSeesBosTwiceAndOtherTexts) {
 TEST_F(StagesOfAModel, TemplateSeesUsersWhoWriteControlTokens) {
   subject_.chat_prompt = [this](const std::vector<Message>& messages) {
     std::string text;
-    for (const Message& m : messages)
-      text += "<|im_start|>" + m.role + "\n" + m.content + "<|im_end|>\n";
+    for (const Message& m : messages) text += "<|im_start|>" + m.role + "\n" + m.content + "<|im_end|>\n";
     return subject_.encode(text, {.parse_special = true, .add_bos = false, .add_eos = false});
   };
   expect_failure(check_template(subject_, run_), "adds 1 control token to the prompt");
@@ -175,8 +171,7 @@ class StagesOfAFile : public ::testing::Test {
     const test::Bytes bytes = test::TinyLlamaWriter(spec).file().bytes();
     const test::TempFolder folder;
     test::edited_copy(gguf::File::parse(bytes), {}, change).write(folder / "m.gguf");
-    const Subject subject =
-        own_subject(Model::load((folder / "m.gguf").string(), {.tokenizer = false}), one_thread());
+    const Subject subject = own_subject(Model::load((folder / "m.gguf").string(), {.tokenizer = false}), one_thread());
     base::ThreadPool pool(1);
     return check_file(subject, {pool});
   }
@@ -185,15 +180,13 @@ class StagesOfAFile : public ::testing::Test {
 TEST_F(StagesOfAFile, EveryFormatIsFine) {
   for (const quant::Format& format : quant::all_formats()) {
     const VerifyStage stage = check({}, format.dtype);
-    EXPECT_EQ(stage.verdict, Verdict::pass) << tensor::traits(format.dtype).name << "\n"
-                                            << stage.to_text();
+    EXPECT_EQ(stage.verdict, Verdict::pass) << tensor::traits(format.dtype).name << "\n" << stage.to_text();
   }
 }
 
 TEST_F(StagesOfAFile, AScaleThatIsNoNumber) {
   const VerifyStage stage = check([](std::string_view name, test::Bytes& data) {
-    if (name == "blk.1.ffn_up.weight")
-      data[18 * (8 * 3 + 5) + 1] = std::byte{0x7E};  // row 3, block 5 of Q4_0: a NaN
+    if (name == "blk.1.ffn_up.weight") data[18 * (8 * 3 + 5) + 1] = std::byte{0x7E};  // row 3, block 5 of Q4_0: a NaN
   });
   EXPECT_EQ(stage.verdict, Verdict::fail);
   EXPECT_THAT(stage.to_text(), HasSubstr("blk.1.ffn_up.weight (Q4_0): 1 of 4096 blocks"));
@@ -202,8 +195,7 @@ TEST_F(StagesOfAFile, AScaleThatIsNoNumber) {
 
 TEST_F(StagesOfAFile, DataOfABigEndianMachine) {
   for (const auto& [dtype, width] :
-       {std::pair(tensor::DType::F32, 4), std::pair(tensor::DType::F16, 2),
-        std::pair(tensor::DType::BF16, 2)}) {
+       {std::pair(tensor::DType::F32, 4), std::pair(tensor::DType::F16, 2), std::pair(tensor::DType::BF16, 2)}) {
     const VerifyStage stage = check(
         [n = static_cast<std::ptrdiff_t>(width)](std::string_view, test::Bytes& data) {
           for (auto at = data.begin(); at != data.end(); at += n) std::reverse(at, at + n);
@@ -217,8 +209,7 @@ TEST_F(StagesOfAFile, DataOfABigEndianMachine) {
 TEST_F(StagesOfAFile, ATailThatWasNeverWritten) {
   const VerifyStage stage = check([](std::string_view name, test::Bytes& data) {
     if (name == "output.weight")
-      std::fill(data.begin() + static_cast<std::ptrdiff_t>(data.size() / 4), data.end(),
-                std::byte{0});
+      std::fill(data.begin() + static_cast<std::ptrdiff_t>(data.size() / 4), data.end(), std::byte{0});
   });
   EXPECT_EQ(stage.verdict, Verdict::fail);
   EXPECT_THAT(stage.to_text(), HasSubstr("was not written to its end"));

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/shown.h"
-#include "measure/lint.h"
 #include "engine/model_state.h"
+#include "measure/lint.h"
 #include "verify/naive_tokenizer.h"
 #include "verify/probes.h"
 #include "verify/stages/stage_support.h"
@@ -26,8 +26,8 @@ std::string shown_piece(const Tokenizer& tokenizer, std::span<const TokenId> ids
   return fmt::format("{} {}", ids[i], shown(tokenizer.text(ids[i])));
 }
 
-void check_ids(const Subject& subject, const NaiveTokenizer& naive, const std::string& text,
-               bool parse_special, Findings& findings) {
+void check_ids(const Subject& subject, const NaiveTokenizer& naive, const std::string& text, bool parse_special,
+               Findings& findings) {
   const Tokenizer& tokenizer = *subject.model->tokenizer();
   const std::vector<TokenId> found =
       subject.encode(text, {.parse_special = parse_special, .add_bos = false, .add_eos = false});
@@ -35,28 +35,26 @@ void check_ids(const Subject& subject, const NaiveTokenizer& naive, const std::s
   if (found == expected) return;
   const auto differ = std::mismatch(found.begin(), found.end(), expected.begin(), expected.end());
   const auto i = static_cast<size_t>(differ.first - found.begin());
-  findings.fail(fmt::format("{}{}: id {} is {}, needs {} ({} against {} ids, {} against {})",
-                            shown(text), parse_special ? ", special tokens parsed" : "", i,
-                            shown_piece(tokenizer, found, i), shown_piece(tokenizer, expected, i),
-                            found.size(), expected.size(), shown_ids(found), shown_ids(expected)));
+  findings.fail(fmt::format("{}{}: id {} is {}, needs {} ({} against {} ids, {} against {})", shown(text),
+                            parse_special ? ", special tokens parsed" : "", i, shown_piece(tokenizer, found, i),
+                            shown_piece(tokenizer, expected, i), found.size(), expected.size(), shown_ids(found),
+                            shown_ids(expected)));
 }
 
 void check_round_trip(const Subject& subject, const NaiveTokenizer& naive, const std::string& text,
                       Findings& findings) {
   const std::optional<std::string> expected = naive.round_trip(text);
   if (!expected) return;
-  const std::vector<TokenId> ids =
-      subject.encode(text, {.parse_special = false, .add_bos = false, .add_eos = false});
+  const std::vector<TokenId> ids = subject.encode(text, {.parse_special = false, .add_bos = false, .add_eos = false});
   for (const TokenId id : ids) {
     if (id < 0 || id >= subject.model->tokenizer()->vocab_size()) {
-      return findings.fail(fmt::format("{}: encoded to id {}, the vocabulary has {}", shown(text),
-                                       id, subject.model->vocab_size()));
+      return findings.fail(
+          fmt::format("{}: encoded to id {}, the vocabulary has {}", shown(text), id, subject.model->vocab_size()));
     }
   }
   const std::string back = subject.decode(ids, true);
   if (back != *expected)
-    findings.fail(
-        fmt::format("{}: comes back as {}, needs {}", shown(text), shown(back), shown(*expected)));
+    findings.fail(fmt::format("{}: comes back as {}, needs {}", shown(text), shown(back), shown(*expected)));
 }
 
 // A control token's text is that token where special tokens are parsed, and never where they are
@@ -70,18 +68,17 @@ void check_specials(const Subject& subject, Findings& findings) {
   for (TokenId id = 0; id < tokenizer.vocab_size() && n_checked < kSpecialsMax; ++id) {
     if (tokenizer.kind(id) != TokenKind::control || tokenizer.text(id).empty()) continue;
     ++n_checked;
-    const std::vector<TokenId> parsed = subject.encode(
-        tokenizer.text(id), {.parse_special = true, .add_bos = false, .add_eos = false});
+    const std::vector<TokenId> parsed =
+        subject.encode(tokenizer.text(id), {.parse_special = true, .add_bos = false, .add_eos = false});
     if (parsed != std::vector<TokenId>{id}) {
-      findings.fail(fmt::format("special token {} {}: its text is parsed as {}", id,
-                                shown(tokenizer.text(id)), shown_ids(parsed)));
+      findings.fail(fmt::format("special token {} {}: its text is parsed as {}", id, shown(tokenizer.text(id)),
+                                shown_ids(parsed)));
     }
-    const std::vector<TokenId> plain = subject.encode(
-        tokenizer.text(id), {.parse_special = false, .add_bos = false, .add_eos = false});
+    const std::vector<TokenId> plain =
+        subject.encode(tokenizer.text(id), {.parse_special = false, .add_bos = false, .add_eos = false});
     const bool is_unknown = of_unknown == std::vector<TokenId>{id};
     if (!is_unknown && std::find(plain.begin(), plain.end(), id) != plain.end()) {
-      findings.fail(fmt::format("special token {} {}: a user's text can write it", id,
-                                shown(tokenizer.text(id))));
+      findings.fail(fmt::format("special token {} {}: a user's text can write it", id, shown(tokenizer.text(id))));
     }
   }
 }
@@ -94,24 +91,20 @@ void check_bos_and_ends(const Subject& subject, const NaiveTokenizer& naive, Fin
   if (naive.adds_eos() && tokenizer.eos()) expected.push_back(*tokenizer.eos());
   const std::vector<TokenId> found = subject.encode("a", {});
   if (found != expected) {
-    findings.fail(fmt::format(
-        "BOS and EOS: the file asks for {} before and {} after a text; 'a' becomes {}, needs {}",
-        naive.adds_bos() ? "BOS" : "nothing", naive.adds_eos() ? "EOS" : "nothing",
-        shown_ids(found), shown_ids(expected)));
+    findings.fail(fmt::format("BOS and EOS: the file asks for {} before and {} after a text; 'a' becomes {}, needs {}",
+                              naive.adds_bos() ? "BOS" : "nothing", naive.adds_eos() ? "EOS" : "nothing",
+                              shown_ids(found), shown_ids(expected)));
   }
   const gguf::Metadata& metadata = subject.model->state().file.metadata();
   for (const char* key : {"eos", "eot", "eom"}) {
     const auto id = metadata.find_integer(fmt::format("tokenizer.ggml.{}_token_id", key));
-    if (id && *id >= 0 && *id < tokenizer.vocab_size() &&
-        !subject.is_end_of_generation(static_cast<TokenId>(*id))) {
-      findings.fail(
-          fmt::format("token {} {}, which the file names as {}, does not end a generation", *id,
-                      shown(tokenizer.text(static_cast<TokenId>(*id))), key));
+    if (id && *id >= 0 && *id < tokenizer.vocab_size() && !subject.is_end_of_generation(static_cast<TokenId>(*id))) {
+      findings.fail(fmt::format("token {} {}, which the file names as {}, does not end a generation", *id,
+                                shown(tokenizer.text(static_cast<TokenId>(*id))), key));
     }
   }
   for (const TokenId id : plain) {
-    if (subject.is_end_of_generation(id))
-      findings.fail(fmt::format("token {}, the letter a, ends a generation", id));
+    if (subject.is_end_of_generation(id)) findings.fail(fmt::format("token {}, the letter a, ends a generation", id));
   }
 }
 
@@ -137,12 +130,16 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     if (tokenizer.model() == "bert") {
       check_specials(subject, findings);
       check_pieces(subject, run, findings);
-      return findings.summary(fmt::format("word pieces, {} tokens: special tokens and every token's text; there is no second encoder to hold ids against",
-                                          tokenizer.vocab_size()));
+      return findings.summary(
+          fmt::format("word pieces, {} tokens: special tokens and every token's text; there is no second encoder to "
+                      "hold ids against",
+                      tokenizer.vocab_size()));
     }
     const NaiveTokenizer naive(state.file.metadata(), tokenizer);
     const std::vector<std::string> texts = probe_texts(tokenizer);
-    if (!naive.writes_blanks()) findings.warn("no token is the mark of a blank, U+2581: where no longer piece has it, a blank comes back as the mark");
+    if (!naive.writes_blanks())
+      findings.warn(
+          "no token is the mark of a blank, U+2581: where no longer piece has it, a blank comes back as the mark");
     int64_t n_done = 0;
     for (const std::string& text : texts) {
       end_if_cancelled(run);
@@ -159,20 +156,18 @@ VerifyStage check_tokenizer(const Subject& subject, const StageRun& run) {
     check_specials(subject, findings);
     check_bos_and_ends(subject, naive, findings);
     check_pieces(subject, run, findings);
-    for (const LintFinding& finding :
-         measure::lint_tokenizer({state.file, nullptr, &tokenizer, nullptr})) {
-      finding.level == LintLevel::error ? findings.fail(finding.message)
-                                        : findings.warn(finding.message);
+    for (const LintFinding& finding : measure::lint_tokenizer({state.file, nullptr, &tokenizer, nullptr})) {
+      finding.level == LintLevel::error ? findings.fail(finding.message) : findings.warn(finding.message);
     }
-    findings.summary(fmt::format(
-        "{} \"{}\", {} tokens: {} texts there and back and against a naive encoder, special "
-        "tokens, BOS and ends",
-        tokenizer.model() == "gpt2"     ? "byte pairs"
-        : tokenizer.model() == "gemma4" ? "character pairs"
-        : tokenizer.model() == "t5"     ? "unigram"
-                                        : "sentence pieces",
-        tokenizer.pre_tokenizer().empty() ? tokenizer.model() : tokenizer.pre_tokenizer(),
-        tokenizer.vocab_size(), texts.size()));
+    findings.summary(
+        fmt::format("{} \"{}\", {} tokens: {} texts there and back and against a naive encoder, special "
+                    "tokens, BOS and ends",
+                    tokenizer.model() == "gpt2"     ? "byte pairs"
+                    : tokenizer.model() == "gemma4" ? "character pairs"
+                    : tokenizer.model() == "t5"     ? "unigram"
+                                                    : "sentence pieces",
+                    tokenizer.pre_tokenizer().empty() ? tokenizer.model() : tokenizer.pre_tokenizer(),
+                    tokenizer.vocab_size(), texts.size()));
   });
 }
 

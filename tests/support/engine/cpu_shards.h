@@ -16,13 +16,15 @@ class CpuShards {
  public:
   using Executor = std::unique_ptr<ops::Executor>;
   using Wrap = std::function<Executor(Executor, int i_shard)>;
-  CpuShards(const ops::Plan& plan, const ops::ExecutorOptions& options, int n, backend::cpu::KernelSet set,
-            const Wrap& wrap = [](Executor e, int) { return e; }) {
-    executor_ = engine::make_shard_executor(plan, options, n, [&](const ops::Plan& shard, int i, base::Barrier& barrier) {
-      if (table_ == nullptr) table_ = std::make_unique<backend::cpu::ShardTable>(barrier);
-      pools_.push_back(std::make_unique<base::ThreadPool>(1));
-      return wrap(backend::cpu::make_cpu_executor(shard, options, {set, table_.get(), i}, *pools_.back()), i);
-    });
+  CpuShards(
+      const ops::Plan& plan, const ops::ExecutorOptions& options, int n, backend::cpu::KernelSet set,
+      const Wrap& wrap = [](Executor e, int) { return e; }) {
+    executor_ =
+        engine::make_shard_executor(plan, options, n, [&](const ops::Plan& shard, int i, base::Barrier& barrier) {
+          if (table_ == nullptr) table_ = std::make_unique<backend::cpu::ShardTable>(barrier);
+          pools_.push_back(std::make_unique<base::ThreadPool>(1));
+          return wrap(backend::cpu::make_cpu_executor(shard, options, {set, table_.get(), i}, *pools_.back()), i);
+        });
   }
   ops::Executor& operator*() { return *executor_; }
   ops::Executor* operator->() { return executor_.get(); }

@@ -1,4 +1,5 @@
-// For tests of executors made of several: everything that a run of batches gives, for comparison by bits, and one that fails when asked to.
+// For tests of executors made of several: everything that a run of batches gives, for comparison by bits, and one that
+// fails when asked to.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,11 @@ struct Seen {
   std::vector<std::vector<float>> logits;
   std::vector<std::byte> cache;
   friend bool operator==(const Seen& a, const Seen& b) {
-    const auto same = [](const auto& x, const auto& y) { return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0; };
-    if (a.values.size() != b.values.size() || a.logits.size() != b.logits.size() || !same(a.cache, b.cache)) return false;
+    const auto same = [](const auto& x, const auto& y) {
+      return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0;
+    };
+    if (a.values.size() != b.values.size() || a.logits.size() != b.logits.size() || !same(a.cache, b.cache))
+      return false;
     for (const auto& [op, of_op] : a.values) {
       if (!b.values.contains(op) || !same(of_op, b.values.at(op))) return false;
     }
@@ -65,11 +69,14 @@ inline Seen run_all(ops::Executor& executor, bool observed) {
     }
     executor.run({tokens, positions, sequences, outputs, {.observer = observed ? &keeper : nullptr}});
     const auto n_outputs = std::count(outputs.begin(), outputs.end(), uint8_t{1});
-    for (int64_t i = 0; i < n_outputs; ++i) seen.logits.emplace_back(executor.logits(i).begin(), executor.logits(i).end());
+    for (int64_t i = 0; i < n_outputs; ++i)
+      seen.logits.emplace_back(executor.logits(i).begin(), executor.logits(i).end());
     if (n == 24) executor.truncate(0, 7);
   }
   for (const int sequence : {0, 1}) {
-    executor.visit_cache(sequence, [&](std::span<const std::byte> bytes) { seen.cache.insert(seen.cache.end(), bytes.begin(), bytes.end()); });
+    executor.visit_cache(sequence, [&](std::span<const std::byte> bytes) {
+      seen.cache.insert(seen.cache.end(), bytes.begin(), bytes.end());
+    });
   }
   return seen;
 }

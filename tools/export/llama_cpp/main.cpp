@@ -42,12 +42,10 @@ struct FreeGguf {
 // The whole tensor as rows, whatever its strides and wherever its backend keeps it.
 std::vector<double> read_values(const ggml_tensor* tensor) {
   if (tensor->type != GGML_TYPE_F32 && tensor->type != GGML_TYPE_F16) {
-    throw Error(Errc::unsupported,
-                fmt::format("{}: values of type {} are not exported", ggml_get_name(tensor),
-                            ggml_type_name(tensor->type)));
+    throw Error(Errc::unsupported, fmt::format("{}: values of type {} are not exported", ggml_get_name(tensor),
+                                               ggml_type_name(tensor->type)));
   }
-  std::vector<uint8_t> bytes(
-      ggml_nbytes(tensor));  // of a strided view: from its first element to its last
+  std::vector<uint8_t> bytes(ggml_nbytes(tensor));  // of a strided view: from its first element to its last
   ggml_backend_tensor_get(tensor, bytes.data(), 0, bytes.size());
   std::vector<double> values;
   values.reserve(static_cast<size_t>(ggml_nelements(tensor)));
@@ -55,8 +53,7 @@ std::vector<double> read_values(const ggml_tensor* tensor) {
     for (int64_t i2 = 0; i2 < tensor->ne[2]; ++i2) {
       for (int64_t i1 = 0; i1 < tensor->ne[1]; ++i1) {
         const uint8_t* row = bytes.data() + static_cast<size_t>(i1) * tensor->nb[1] +
-                             static_cast<size_t>(i2) * tensor->nb[2] +
-                             static_cast<size_t>(i3) * tensor->nb[3];
+                             static_cast<size_t>(i2) * tensor->nb[2] + static_cast<size_t>(i3) * tensor->nb[3];
         for (int64_t i0 = 0; i0 < tensor->ne[0]; ++i0) {
           const uint8_t* at = row + static_cast<size_t>(i0) * tensor->nb[0];
           float value = 0;
@@ -87,9 +84,7 @@ struct Pending {  // the op computed last: the node that follows may add its bia
 class Collector {
  public:
   Collector(const Options& options, int64_t n_layers)
-      : options_(options),
-        n_layers_(n_layers),
-        last_attn_output_(fmt::format("blk.{}.attn_output", n_layers - 1)) {}
+      : options_(options), n_layers_(n_layers), last_attn_output_(fmt::format("blk.{}.attn_output", n_layers - 1)) {}
 
   void begin(assay::trace::DumpWriter& writer, const assay::ops::Batch& batch) {
     writer_ = &writer;
@@ -131,17 +126,13 @@ class Collector {
   void take(const NamedOp& named, const ggml_tensor* node) {
     if (pending_ && pending_->op != named.op) flush();
     if (written_.contains(named.op)) {
-      throw Error(Errc::unsupported,
-                  fmt::format("{}: llama.cpp computed it in two places of its graph", named.op));
+      throw Error(Errc::unsupported, fmt::format("{}: llama.cpp computed it in two places of its graph", named.op));
     }
-    Pending pending{named.op,
-                    named.per_head ? node->ne[2] : node->ne[1] * node->ne[2] * node->ne[3], 0,
+    Pending pending{named.op, named.per_head ? node->ne[2] : node->ne[1] * node->ne[2] * node->ne[3], 0,
                     read_values(node)};
-    pending.width =
-        pending.n_rows == 0 ? 0 : static_cast<int64_t>(pending.values.size()) / pending.n_rows;
+    pending.width = pending.n_rows == 0 ? 0 : static_cast<int64_t>(pending.values.size()) / pending.n_rows;
     // llama.cpp chooses the rows whose logits are wanted after this product, assay before it.
-    if (named.op == last_attn_output_ &&
-        pending.n_rows == static_cast<int64_t>(batch_.tokens.size()))
+    if (named.op == last_attn_output_ && pending.n_rows == static_cast<int64_t>(batch_.tokens.size()))
       keep_outputs(pending);
     pending_ = std::move(pending);
   }
@@ -183,10 +174,8 @@ class Collector {
 
 // Whether any weight is stored in a block format: its products then have 8-bit activations.
 bool has_quantised_weights(const std::string& path) {
-  const std::unique_ptr<gguf_context, FreeGguf> file(
-      gguf_init_from_file(path.c_str(), {true, nullptr}));
-  if (file == nullptr)
-    throw Error(Errc::bad_file, fmt::format("{}: llama.cpp cannot read it", path));
+  const std::unique_ptr<gguf_context, FreeGguf> file(gguf_init_from_file(path.c_str(), {true, nullptr}));
+  if (file == nullptr) throw Error(Errc::bad_file, fmt::format("{}: llama.cpp cannot read it", path));
   for (int64_t i = 0; i < gguf_get_n_tensors(file.get()); ++i) {
     if (ggml_is_quantized(gguf_get_tensor_type(file.get(), i))) return true;
   }
@@ -196,14 +185,12 @@ bool has_quantised_weights(const std::string& path) {
 std::string metadata(const llama_model* model, const char* key) {
   std::vector<char> text(256);
   const int32_t n = llama_model_meta_val_str(model, key, text.data(), text.size());
-  return n < 0 ? std::string()
-               : std::string(text.data(), std::min(static_cast<size_t>(n), text.size() - 1));
+  return n < 0 ? std::string() : std::string(text.data(), std::min(static_cast<size_t>(n), text.size() - 1));
 }
 
 assay::trace::DumpHeader make_header(const Options& options, const llama_model* model) {
   assay::trace::DumpHeader header;
-  header.engine =
-      fmt::format("llama.cpp {}{}", llama_version(), options.repack ? "" : " no-repack");
+  header.engine = fmt::format("llama.cpp {}{}", llama_version(), options.repack ? "" : " no-repack");
   header.model = options.model_path.substr(options.model_path.rfind('/') + 1);
   header.architecture = metadata(model, "general.architecture");
   header.text = options.text;
@@ -216,8 +203,7 @@ assay::trace::DumpHeader make_header(const Options& options, const llama_model* 
   header.declared.activation_scale_f16 = true;
   header.declared.activations_f16 = true;
   header.declared.as_llama_cpp = true;
-  header.declared.cache_k =
-      options.cache_f32 ? assay::ops::CacheType::f32 : assay::ops::CacheType::f16;
+  header.declared.cache_k = options.cache_f32 ? assay::ops::CacheType::f32 : assay::ops::CacheType::f16;
   header.declared.cache_v = header.declared.cache_k;
   header.declared.gelu_table_f16 = true;
   header.declared.rope_angle_f32 = true;
@@ -229,11 +215,9 @@ std::vector<int32_t> tokenize(const Options& options, const llama_model* model) 
   const llama_vocab* vocab = llama_model_get_vocab(model);
   const auto length = static_cast<int32_t>(options.text.size());
   std::vector<int32_t> ids(options.text.size() + 8);
-  const int32_t n = llama_tokenize(vocab, options.text.data(), length, ids.data(),
-                                   static_cast<int32_t>(ids.size()), true, options.parse_special);
-  if (n <= 0)
-    throw Error(Errc::bad_request,
-                fmt::format("the prompt gives no token, or more than {}", ids.size()));
+  const int32_t n = llama_tokenize(vocab, options.text.data(), length, ids.data(), static_cast<int32_t>(ids.size()),
+                                   true, options.parse_special);
+  if (n <= 0) throw Error(Errc::bad_request, fmt::format("the prompt gives no token, or more than {}", ids.size()));
   ids.resize(static_cast<size_t>(n));
   return ids;
 }
@@ -242,16 +226,14 @@ std::unique_ptr<llama_model, FreeModel> load_model(const Options& options) {
   llama_model_params params = llama_model_default_params();
   params.n_gpu_layers = 0;
   params.use_extra_bufts = options.repack;
-  std::unique_ptr<llama_model, FreeModel> model(
-      llama_model_load_from_file(options.model_path.c_str(), params));
+  std::unique_ptr<llama_model, FreeModel> model(llama_model_load_from_file(options.model_path.c_str(), params));
   if (model == nullptr)
-    throw Error(Errc::bad_file, fmt::format("{}: llama.cpp cannot load it (--verbose says why)",
-                                            options.model_path));
+    throw Error(Errc::bad_file, fmt::format("{}: llama.cpp cannot load it (--verbose says why)", options.model_path));
   return model;
 }
 
-std::unique_ptr<llama_context, FreeContext> make_context(const Options& options, llama_model* model,
-                                                         size_t n_tokens, Collector& collector) {
+std::unique_ptr<llama_context, FreeContext> make_context(const Options& options, llama_model* model, size_t n_tokens,
+                                                         Collector& collector) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = static_cast<uint32_t>(n_tokens);
   params.n_batch = params.n_ubatch = static_cast<uint32_t>(options.n_ubatch);
@@ -263,8 +245,7 @@ std::unique_ptr<llama_context, FreeContext> make_context(const Options& options,
   params.cb_eval = Collector::on_node;
   params.cb_eval_user_data = &collector;
   std::unique_ptr<llama_context, FreeContext> context(llama_init_from_model(model, params));
-  if (context == nullptr)
-    throw Error(Errc::bad_request, "llama.cpp cannot make a context (--verbose says why)");
+  if (context == nullptr) throw Error(Errc::bad_request, "llama.cpp cannot make a context (--verbose says why)");
   return context;
 }
 
@@ -281,9 +262,7 @@ void run_batch(llama_context* context, const assay::ops::Batch& batch) {
   request.n_tokens = static_cast<int32_t>(n);
   const int32_t status = llama_decode(context, request);
   llama_batch_free(request);
-  if (status != 0)
-    throw Error(Errc::bad_request,
-                fmt::format("llama_decode: status {} (--verbose says why)", status));
+  if (status != 0) throw Error(Errc::bad_request, fmt::format("llama_decode: status {} (--verbose says why)", status));
 }
 
 void export_run(const Options& options) {
@@ -303,8 +282,7 @@ void export_run(const Options& options) {
   size_t n_batches = 0;
   for (size_t first = 0; first < ids.size(); ++n_batches) {
     const size_t n = std::min(static_cast<size_t>(options.n_ubatch), ids.size() - first);
-    const assay::ops::Batch batch{std::span(ids).subspan(first, n),
-                                  std::span(positions).subspan(first, n),
+    const assay::ops::Batch batch{std::span(ids).subspan(first, n), std::span(positions).subspan(first, n),
                                   std::span(sequences).subspan(first, n),
                                   std::span<const uint8_t>(outputs).subspan(first, n)};
     collector.begin(writer, batch);
@@ -313,8 +291,8 @@ void export_run(const Options& options) {
     first += n;
   }
   writer.finish();
-  fmt::print(stderr, "{}: {} tokens in {} batches, {} tensors\n", options.out_path, ids.size(),
-             n_batches, collector.n_written());
+  fmt::print(stderr, "{}: {} tokens in {} batches, {} tensors\n", options.out_path, ids.size(), n_batches,
+             collector.n_written());
 }
 
 }  // namespace

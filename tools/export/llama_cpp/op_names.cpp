@@ -25,15 +25,11 @@ std::string_view stem(std::string_view name, std::string_view ending) {
 // "kqv_out-3" -> "blk.3.attention", by the label's first part.
 std::string from_label(std::string_view label) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kLabels{
-      {{"kqv_out", "attention"},
-       {"ffn_inp", "attn_residual"},
-       {"sa_out", "attn_residual"},
-       {"l_out", "residual"}}};
+      {{"kqv_out", "attention"}, {"ffn_inp", "attn_residual"}, {"sa_out", "attn_residual"}, {"l_out", "residual"}}};
   const size_t dash = label.rfind('-');
   if (dash == std::string_view::npos) return {};
   for (const auto& [known, op] : kLabels) {
-    if (label.substr(0, dash) == known)
-      return "blk." + std::string(label.substr(dash + 1)) + "." + std::string(op);
+    if (label.substr(0, dash) == known) return "blk." + std::string(label.substr(dash + 1)) + "." + std::string(op);
   }
   return {};
 }
@@ -95,10 +91,8 @@ NamedOp OpNames::find(const ggml_tensor* node) const {
       return {dot == std::string::npos ? std::string() : op.substr(0, dot) + ".ffn_act"};
     }
     case GGML_OP_CONT:
-    case GGML_OP_RESHAPE:
-      return {from_label(name_of(node))};  // attention without and with flash attention
-    default:
-      return {};
+    case GGML_OP_RESHAPE: return {from_label(name_of(node))};  // attention without and with flash attention
+    default: return {};
   }
 }
 

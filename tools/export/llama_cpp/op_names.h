@@ -25,8 +25,7 @@ class OpNames {
 
  private:
   NamedOp find(const ggml_tensor* node) const;
-  std::string source_op(
-      const ggml_tensor* node) const;  // of the op whose values these are, through views
+  std::string source_op(const ggml_tensor* node) const;  // of the op whose values these are, through views
   std::unordered_map<const ggml_tensor*, NamedOp> names_;
 };
 

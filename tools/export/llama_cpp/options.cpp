@@ -21,8 +21,7 @@ int32_t parse_int(std::string_view flag, std::string_view text, int32_t min) {
   int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < min) {
-    throw Error(Errc::bad_request,
-                fmt::format("{}: needs a whole number from {} on, found \"{}\"", flag, min, text));
+    throw Error(Errc::bad_request, fmt::format("{}: needs a whole number from {} on, found \"{}\"", flag, min, text));
   }
   return value;
 }
@@ -47,24 +46,20 @@ std::string read_file(const std::string& path) {
 void parse_layers(std::string_view text, Options& options) {
   const size_t dash = std::min(text.find('-'), text.size());
   options.layer_first = parse_int("--layers", text.substr(0, dash), 0);
-  options.layer_last = dash == text.size()
-                           ? options.layer_first
-                           : parse_int("--layers", text.substr(dash + 1), options.layer_first);
+  options.layer_last =
+      dash == text.size() ? options.layer_first : parse_int("--layers", text.substr(dash + 1), options.layer_first);
 }
 
-bool parse_choice(std::string_view flag, std::string_view text, std::string_view yes,
-                  std::string_view no) {
+bool parse_choice(std::string_view flag, std::string_view text, std::string_view yes, std::string_view no) {
   if (text != yes && text != no)
-    throw Error(Errc::bad_request,
-                fmt::format("{}: needs {} or {}, found \"{}\"", flag, yes, no, text));
+    throw Error(Errc::bad_request, fmt::format("{}: needs {} or {}, found \"{}\"", flag, yes, no, text));
   return text == yes;
 }
 
 void check(const Options& options) {
   if (options.model_path.empty()) throw Error(Errc::bad_request, "-m: needs a model");
   if (options.out_path.empty()) throw Error(Errc::bad_request, "-o: needs the dump's path");
-  if (options.has_text == !options.ids.empty())
-    throw Error(Errc::bad_request, "needs one of -p, -f and --ids");
+  if (options.has_text == !options.ids.empty()) throw Error(Errc::bad_request, "needs one of -p, -f and --ids");
 }
 
 }  // namespace
@@ -74,8 +69,7 @@ Options parse_options(int n_arguments, const char* const* arguments) {
   for (int i = 1; i < n_arguments; ++i) {
     const std::string_view flag = arguments[i];
     const auto value = [&]() -> std::string {
-      if (i + 1 == n_arguments)
-        throw Error(Errc::bad_request, fmt::format("{}: needs a value", flag));
+      if (i + 1 == n_arguments) throw Error(Errc::bad_request, fmt::format("{}: needs a value", flag));
       return arguments[++i];
     };
     const auto set_text = [&](std::string text) {

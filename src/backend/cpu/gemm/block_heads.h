@@ -1,5 +1,5 @@
-// The float scales at the head of 8 blocks of 32, for the matrix-vector kernels of AVX2 and above. Included by kernel files only; everything here is
-// local to the file that includes it.
+// The float scales at the head of 8 blocks of 32, for the matrix-vector kernels of AVX2 and above. Included by kernel
+// files only; everything here is local to the file that includes it.
 #pragma once
 
 #include "backend/cpu/gemv/block_scales.h"
@@ -46,7 +46,9 @@ struct ScaleAndMin {
 
 struct PowerScale {
   static constexpr bool kHasMin = false;
-  static Scales scales(const std::byte* const* p) noexcept { return {power_scales(load_heads(p)), _mm256_setzero_ps()}; }
+  static Scales scales(const std::byte* const* p) noexcept {
+    return {power_scales(load_heads(p)), _mm256_setzero_ps()};
+  }
 };
 
 }  // namespace

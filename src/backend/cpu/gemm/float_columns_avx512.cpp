@@ -1,18 +1,21 @@
-// Matrix products in floats for many tokens, by AVX-512: contract dot/1 with Lanes32 in each of the 8 chunks. 32 rows are the lanes of two registers and
-// the lanes of the contract come one after the other: the sum of a lane is a chain over its elements, and the fold 16, 8, 4, 2, 1 is an addition of
-// whole registers, once for every chain, where lanes that lie side by side need shuffles. float_tiles.h has the loops for few tokens.
-#include "backend/cpu/gemv/decode_rows.h"
+// Matrix products in floats for many tokens, by AVX-512: contract dot/1 with Lanes32 in each of the 8 chunks. 32 rows
+// are the lanes of two registers and the lanes of the contract come one after the other: the sum of a lane is a chain
+// over its elements, and the fold 16, 8, 4, 2, 1 is an addition of whole registers, once for every chain, where lanes
+// that lie side by side need shuffles. float_tiles.h has the loops for few tokens.
 #include "backend/cpu/gemm/gemm_loops_avx512.h"
+#include "backend/cpu/gemv/decode_rows.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kStripRows = 2 * kRows;
-constexpr int kTokens = 12;   // of a tile
+constexpr int kTokens = 12;  // of a tile
 constexpr int kLaneCount = 32;
-constexpr int64_t kLaidBytes = 4 * 1024 * 1024;  // what the laid tokens may take; those beyond unpack the weights once more
+constexpr int64_t kLaidBytes =
+    4 * 1024 * 1024;  // what the laid tokens may take; those beyond unpack the weights once more
 
-// When a lane has its turn: so that the sums of lanes l and l + 16 meet, then those with l + 8 and l + 24, and so on, as a counter carries.
+// When a lane has its turn: so that the sums of lanes l and l + 16 meet, then those with l + 8 and l + 24, and so on,
+// as a counter carries.
 constexpr int turn_of(int lane) noexcept {
   return (lane & 1) << 4 | (lane & 2) << 2 | (lane & 4) | (lane & 8) >> 2 | (lane & 16) >> 4;
 }
@@ -24,7 +27,8 @@ struct Chunk {
   int64_t begin, end;
 };
 
-// Rows of f32, in the file or decoded. place(i): which of 32 rows is pointer i. columns(..): elements `at`.. of the rows to two registers each.
+// Rows of f32, in the file or decoded. place(i): which of 32 rows is pointer i. columns(..): elements `at`.. of the
+// rows to two registers each.
 struct Floats {
   static constexpr int kColumns = 4;
   static constexpr int64_t place(int64_t i) noexcept { return i; }
@@ -38,9 +42,12 @@ struct Floats {
 };
 
 inline __m512 widen_halves(__m256i halves) noexcept { return _mm512_cvtph_ps(halves); }
-inline __m512 widen_bf16s(__m256i words) noexcept { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16)); }
+inline __m512 widen_bf16s(__m256i words) noexcept {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+}
 
-// Rows of 16 bits an element. Even and odd rows are transposed by pairs of elements and then mixed, which puts an element of all rows in order.
+// Rows of 16 bits an element. Even and odd rows are transposed by pairs of elements and then mixed, which puts an
+// element of all rows in order.
 template <__m512 (*widen)(__m256i)>
 struct Words {
   static constexpr int kColumns = 8;
@@ -82,7 +89,8 @@ void build_panel(const std::byte* const* rows_in_order, const Chunk& chunk, floa
 // laid: [turn][step][kTokens]
 void lay_tokens(const LinearTask& task, int64_t token, int64_t n, const Chunk& chunk, float* laid) noexcept {
   const std::byte* rows[kRows];
-  for (int64_t t = 0; t < kRows; ++t) rows[t] = reinterpret_cast<const std::byte*>(task.x_f32.row(token + smaller(t, n - 1)));
+  for (int64_t t = 0; t < kRows; ++t)
+    rows[t] = reinterpret_cast<const std::byte*>(task.x_f32.row(token + smaller(t, n - 1)));
   for (int64_t step = 0; step < chunk.steps(); ++step) {
     for (int lane = 0; lane < kLaneCount; lane += 4) {
       __m512i columns[4];
@@ -96,27 +104,38 @@ void lay_tokens(const LinearTask& task, int64_t token, int64_t n, const Chunk& c
 }
 
 #define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
-// The registers of a tile in the assembler text below: token, its element, its sums with the first and the second 16 rows.
-#define ASSAY_TOKENS_LOW(X) X(0, 2, 8, 20) X(1, 3, 9, 21) X(2, 4, 10, 22) X(3, 5, 11, 23) X(4, 6, 12, 24) X(5, 7, 13, 25)
-#define ASSAY_TOKENS_HIGH(X) X(6, 2, 14, 26) X(7, 3, 15, 27) X(8, 4, 16, 28) X(9, 5, 17, 29) X(10, 6, 18, 30) X(11, 7, 19, 31)
+// The registers of a tile in the assembler text below: token, its element, its sums with the first and the second 16
+// rows.
+#define ASSAY_TOKENS_LOW(X) \
+  X(0, 2, 8, 20) X(1, 3, 9, 21) X(2, 4, 10, 22) X(3, 5, 11, 23) X(4, 6, 12, 24) X(5, 7, 13, 25)
+#define ASSAY_TOKENS_HIGH(X) \
+  X(6, 2, 14, 26) X(7, 3, 15, 27) X(8, 4, 16, 28) X(9, 5, 17, 29) X(10, 6, 18, 30) X(11, 7, 19, 31)
 #define ASSAY_TOKENS(X) ASSAY_TOKENS_LOW(X) ASSAY_TOKENS_HIGH(X)
-#define ASSAY_CLEAR(token, x, a, b) \
-  ASSAY_IF_USED(token, "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a "\n" "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n")
+#define ASSAY_CLEAR(token, x, a, b)                                \
+  ASSAY_IF_USED(token, "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a \
+                       "\n"                                        \
+                       "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n")
 #define ASSAY_LOAD(token, x, a, b) ASSAY_IF_USED(token, "vbroadcastss 4 * " #token "(%[laid]), %%zmm" #x "\n")
-#define ASSAY_FMA(token, x, a, b) \
-  ASSAY_IF_USED(token, "vfmadd231ps %%zmm" #x ", %%zmm0, %%zmm" #a "\n" "vfmadd231ps %%zmm" #x ", %%zmm1, %%zmm" #b "\n")
-#define ASSAY_ADD(token, x, a, b) \
-  ASSAY_IF_USED(token, "vaddps \\at + 64 * " #token "(%[sums]), %%zmm" #a ", %%zmm" #a "\n" \
+#define ASSAY_FMA(token, x, a, b)                                  \
+  ASSAY_IF_USED(token, "vfmadd231ps %%zmm" #x ", %%zmm0, %%zmm" #a \
+                       "\n"                                        \
+                       "vfmadd231ps %%zmm" #x ", %%zmm1, %%zmm" #b "\n")
+#define ASSAY_ADD(token, x, a, b)                                                      \
+  ASSAY_IF_USED(token, "vaddps \\at + 64 * " #token "(%[sums]), %%zmm" #a ", %%zmm" #a \
+                       "\n"                                                            \
                        "vaddps \\at + 768 + 64 * " #token "(%[sums]), %%zmm" #b ", %%zmm" #b "\n")
-#define ASSAY_STORE(token, x, a, b) \
-  ASSAY_IF_USED(token, "vmovaps %%zmm" #a ", 64 * " #token "(%[to])\n" "vmovaps %%zmm" #b ", 768 + 64 * " #token "(%[to])\n")
+#define ASSAY_STORE(token, x, a, b)                        \
+  ASSAY_IF_USED(token, "vmovaps %%zmm" #a ", 64 * " #token \
+                       "(%[to])\n"                         \
+                       "vmovaps %%zmm" #b ", 768 + 64 * " #token "(%[to])\n")
 
 // Sums of a tile: two groups of rows.
 struct alignas(64) Sums {
   float of[2][kTokens][kRows];
 };
 
-// The chain of the lane whose turn it is; it meets the sums that wait on kCarries levels. In assembler because compilers spill the 24 sums.
+// The chain of the lane whose turn it is; it meets the sums that wait on kCarries levels. In assembler because
+// compilers spill the 24 sums.
 template <int kUsed, int kCarries>
 inline void run_lane(const float*& panel, const float*& laid, int64_t steps, const Sums* waiting, Sums& to) noexcept {
   static_assert(sizeof(Sums) == 1536);
@@ -142,7 +161,8 @@ inline void run_lane(const float*& panel, const float*& laid, int64_t steps, con
 
 // One chunk of 32 rows and kUsed tokens.
 template <int kUsed>
-void run_chunk(const Step& step, const float* panel, const float* laid, int64_t steps, int64_t token, Levels<kTokens>& levels) noexcept {
+void run_chunk(const Step& step, const float* panel, const float* laid, int64_t steps, int64_t token,
+               Levels<kTokens>& levels) noexcept {
   Sums waiting[2], quads[kLaneCount / 4];  // of one lane and of two; of four
   for (Sums& quad : quads) {
     if (steps == 0) break;
@@ -154,8 +174,11 @@ void run_chunk(const Step& step, const float* panel, const float* laid, int64_t 
   for (int g = 0; g < 2; ++g) {
     __m512 c[kUsed];
     for (int t = 0; t < kUsed; ++t) {
-      const auto pair = [&](int i) { return _mm512_add_ps(_mm512_load_ps(quads[i].of[g][t]), _mm512_load_ps(quads[i + 1].of[g][t])); };
-      c[t] = steps == 0 ? _mm512_setzero_ps() : _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
+      const auto pair = [&](int i) {
+        return _mm512_add_ps(_mm512_load_ps(quads[i].of[g][t]), _mm512_load_ps(quads[i + 1].of[g][t]));
+      };
+      c[t] = steps == 0 ? _mm512_setzero_ps()
+                        : _mm512_add_ps(_mm512_add_ps(pair(0), pair(2)), _mm512_add_ps(pair(4), pair(6)));
     }
     keep(step, token, g, c, levels);
   }
@@ -171,11 +194,8 @@ constexpr std::array<RunChunk, sizeof...(kMinusOne)> run_chunks(std::integer_seq
 class Columns {
  public:
   Columns(const LinearTask& task, std::byte* scratch) noexcept
-      : task_(task),
-        decode_(decode_of(task)),
-        levels_(reinterpret_cast<Levels<kTokens>*>(scratch)),
-        panel_(reinterpret_cast<float*>(levels_ + tiles_max(task))),
-        decoded_(panel_ + panel_floats(task.k)),
+      : task_(task), decode_(decode_of(task)), levels_(reinterpret_cast<Levels<kTokens>*>(scratch)),
+        panel_(reinterpret_cast<float*>(levels_ + tiles_max(task))), decoded_(panel_ + panel_floats(task.k)),
         laid_(decoded_ + decoded_floats(task)) {}
 
   static size_t scratch_bytes(const LinearTask& task) noexcept {
@@ -189,7 +209,8 @@ class Columns {
       tiles_ = Tiles<kTokens>(pass * task_.n_tokens / passes, (pass + 1) * task_.n_tokens / passes);
       for (int i = 0; i < 8; ++i) {
         const Chunk chunk(i, task_.k);
-        tiles_.for_each([&](int64_t tile, int64_t token, int64_t n) { lay_tokens(task_, token, n, chunk, laid(chunk, tile)); });
+        tiles_.for_each(
+            [&](int64_t tile, int64_t token, int64_t n) { lay_tokens(task_, token, n, chunk, laid(chunk, tile)); });
       }
       for (int64_t row = row_begin; row < row_end; row += kStripRows) run_strip(row, row_end);
     }
@@ -205,7 +226,9 @@ class Columns {
     return smaller(larger(1, kLaidBytes / (kTokens * task.k * 4)), divide_up(task.n_tokens, kTokens));
   }
   static int64_t panel_floats(int64_t k) noexcept { return divide_up(k / kLaneCount, 8) * kLaneCount * kStripRows; }
-  static int64_t decoded_stride(int64_t k) noexcept { return k + 16; }  // rows do not begin at the same place of the first-level cache
+  static int64_t decoded_stride(int64_t k) noexcept {
+    return k + 16;
+  }  // rows do not begin at the same place of the first-level cache
   static int64_t decoded_floats(const LinearTask& task) noexcept {
     return decode_of(task) == nullptr ? 0 : kStripRows * decoded_stride(task.k);
   }
@@ -228,7 +251,8 @@ class Columns {
       build(rows, chunk);
       const Step step{task_, row, row_end, i, true, true};
       const int64_t next_row = i < 7 ? row : row + kStripRows, next_step = i < 7 ? chunk.end : 0;
-      const std::byte* next = task_.weights + next_row * task_.row_bytes + next_step * task_.row_bytes / (task_.k / kLaneCount);
+      const std::byte* next =
+          task_.weights + next_row * task_.row_bytes + next_step * task_.row_bytes / (task_.k / kLaneCount);
       tiles_.for_each([&](int64_t tile, int64_t token, int64_t n) {
         if (decode_ == nullptr) fetch_part(next, task_.row_bytes / 8, task_.row_bytes, tile, tiles_.count());
         kRun[static_cast<size_t>(n - 1)](step, panel_, laid(chunk, tile), chunk.steps(), token, levels_[tile]);

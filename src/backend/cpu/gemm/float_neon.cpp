@@ -1,7 +1,7 @@
 // Matrix products in floats by NEON: Lanes32 is four pairs of registers.
-#include "backend/cpu/gemv/decode_rows_neon.h"
 #include "backend/cpu/gemm/float_tiles.h"
 #include "backend/cpu/gemm/float_vector.h"
+#include "backend/cpu/gemv/decode_rows_neon.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -30,7 +30,8 @@ struct VectorPair {
     float32x4_t twos[4];  // of the numbers 2 i and 2 i + 1, two parts each
     for (int i = 0; i < 4; ++i) {
       const float32x4_t a = vaddq_f32(v[2 * i].low, v[2 * i].high), b = vaddq_f32(v[2 * i + 1].low, v[2 * i + 1].high);
-      twos[i] = vaddq_f32(vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
+      twos[i] =
+          vaddq_f32(vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
     }
     return {vpaddq_f32(twos[0], twos[1]), vpaddq_f32(twos[2], twos[3])};
   }
@@ -44,6 +45,8 @@ void float_rows_neon(const LinearTask& task, int64_t row_begin, int64_t row_end,
 
 size_t float_scratch_bytes_neon(const LinearTask& task) noexcept { return float_scratch_bytes<VectorPair>(task); }
 
-GemmKernel float_vector_neon(tensor::DType dtype) noexcept { return find_float_vector<VectorPair, &widen_half, &widen_bf16>(dtype); }
+GemmKernel float_vector_neon(tensor::DType dtype) noexcept {
+  return find_float_vector<VectorPair, &widen_half, &widen_bf16>(dtype);
+}
 
 }  // namespace assay::backend::cpu

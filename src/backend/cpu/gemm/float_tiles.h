@@ -1,18 +1,19 @@
-// Matrix products in floats, shared by the instruction sets: Lanes32 in each of the 8 chunks of contract dot/1, then the tree. Rows of weights are decoded
-// to f32 in scratch and run against all tokens. Included by kernel files only; everything here is local to the file that includes it.
-// Vector gives registers of kWidth lanes: Reg, zero, load, load_first (n lanes, others 0), fma, keep_first (n lanes of a, else b), hold (keeps a sum in
-// its register); fold, which begins to fold the 32 lanes to a Partial; fold_8, which folds 8 Partials to one number each; kTileTokens, the tokens
-// whose sums with kRows rows fit the registers; and kPanelBytes, what decoded rows may take of the second-level cache: the more, the fewer times
-// the tokens pass by.
+// Matrix products in floats, shared by the instruction sets: Lanes32 in each of the 8 chunks of contract dot/1, then
+// the tree. Rows of weights are decoded to f32 in scratch and run against all tokens. Included by kernel files only;
+// everything here is local to the file that includes it. Vector gives registers of kWidth lanes: Reg, zero, load,
+// load_first (n lanes, others 0), fma, keep_first (n lanes of a, else b), hold (keeps a sum in its register); fold,
+// which begins to fold the 32 lanes to a Partial; fold_8, which folds 8 Partials to one number each; kTileTokens, the
+// tokens whose sums with kRows rows fit the registers; and kPanelBytes, what decoded rows may take of the second-level
+// cache: the more, the fewer times the tokens pass by.
 #pragma once
 
-#include "backend/cpu/gemv/floats8.h"
 #include "backend/cpu/gemm/gemm_panels.h"
+#include "backend/cpu/gemv/floats8.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int kRows = 4;  // of a tile
+constexpr int kRows = 4;    // of a tile
 constexpr int kTokens = 6;  // that pass over a panel together
 constexpr int64_t kPanelRowsMax = 32;
 
@@ -26,7 +27,9 @@ inline void run_lanes(const float* const* w, const float* const* x, int64_t begi
     for (int r = 0; r < kRows; ++r) sum[t][r] = Vector::zero();
   }
   for (int64_t j = begin; j < end; j += 32) {
-    const auto load = [&](const float* p) { return kRagged ? Vector::load_first(p + j, end - j) : Vector::load(p + j); };
+    const auto load = [&](const float* p) {
+      return kRagged ? Vector::load_first(p + j, end - j) : Vector::load(p + j);
+    };
     Reg activations[kUsed];
     for (int t = 0; t < kUsed; ++t) activations[t] = load(x[t]);
     for (int r = 0; r < kRows; ++r) {
@@ -45,17 +48,20 @@ inline void run_lanes(const float* const* w, const float* const* x, int64_t begi
 
 // The same for more tokens than a tile has.
 template <class Vector, int kUsed, bool kRagged>
-inline void run_tiles(const float* const* w, const float* const* x, int64_t begin, int64_t end, typename Vector::Reg (*out)[kRows]) noexcept {
+inline void run_tiles(const float* const* w, const float* const* x, int64_t begin, int64_t end,
+                      typename Vector::Reg (*out)[kRows]) noexcept {
   if constexpr (kUsed <= Vector::kTileTokens) {
     run_lanes<Vector, kUsed, kRagged>(w, x, begin, end, out);
   } else {
     run_lanes<Vector, Vector::kTileTokens, kRagged>(w, x, begin, end, out);
-    run_tiles<Vector, kUsed - Vector::kTileTokens, kRagged>(w, x + Vector::kTileTokens, begin, end, out + Vector::kTileTokens);
+    run_tiles<Vector, kUsed - Vector::kTileTokens, kRagged>(w, x + Vector::kTileTokens, begin, end,
+                                                            out + Vector::kTileTokens);
   }
 }
 
-// One chunk, elements [begin, end), of kUsed tokens x kRows outputs: the outputs [token][row] of tokens 2i and 2i + 1 in the lanes of out[8 i]. kRagged:
-// end - begin is no multiple of 32. One group of lanes runs after the other, so that one register of each output is live.
+// One chunk, elements [begin, end), of kUsed tokens x kRows outputs: the outputs [token][row] of tokens 2i and 2i + 1
+// in the lanes of out[8 i]. kRagged: end - begin is no multiple of 32. One group of lanes runs after the other, so that
+// one register of each output is live.
 template <class Vector, int kUsed, bool kRagged>
 void run_chunk(const float* const* w, const float* const* x, int64_t begin, int64_t end, Floats8* out) noexcept {
   using Reg = typename Vector::Reg;
@@ -77,7 +83,8 @@ void run_chunk(const float* const* w, const float* const* x, int64_t begin, int6
 
 // The same for up to kTokens tokens; x has kTokens rows, of which those past n_tokens repeat one.
 template <class Vector>
-inline void run_chunk_of(int64_t n_tokens, const float* const* w, const float* const* x, int64_t begin, int64_t end, Floats8* out) noexcept {
+inline void run_chunk_of(int64_t n_tokens, const float* const* w, const float* const* x, int64_t begin, int64_t end,
+                         Floats8* out) noexcept {
   if ((end - begin) % 32 != 0) {
     run_chunk<Vector, kTokens, true>(w, x, begin, end, out);
   } else if (n_tokens > 4) {
@@ -99,14 +106,16 @@ struct Panel {
 };
 
 // The tree of the contract for 2 tokens x kRows outputs, then the bias.
-inline void store_pair(const LinearTask& task, const Floats8* c, int64_t token, int64_t n_tokens, int64_t row, int64_t row_end) noexcept {
+inline void store_pair(const LinearTask& task, const Floats8* c, int64_t token, int64_t n_tokens, int64_t row,
+                       int64_t row_end) noexcept {
   const auto pair = [&](int i) { return add_8(c[i], c[i + 1]); };
   alignas(32) float sum[2 * kRows];
   store_8(sum, add_8(add_8(pair(0), pair(2)), add_8(pair(4), pair(6))));
   const int64_t rows = smaller(kRows, row_end - row);
   for (int64_t t = 0; t < smaller(2, n_tokens); ++t) {
     float* y = task.y.data + (token + t) * task.y.stride + row;
-    for (int64_t r = 0; r < rows; ++r) y[r] = task.bias == nullptr ? sum[kRows * t + r] : sum[kRows * t + r] + task.bias[row + r];
+    for (int64_t r = 0; r < rows; ++r)
+      y[r] = task.bias == nullptr ? sum[kRows * t + r] : sum[kRows * t + r] + task.bias[row + r];
   }
 }
 
@@ -119,10 +128,12 @@ void run_tokens(const LinearTask& task, int64_t token, int64_t n_tokens, const P
   const auto chunks = [&](int64_t r, int64_t t) { return panel.chunks + (r / kRows * (kTokens / 2) + t / 2) * 8; };
   for (int64_t i = 0; i < 8; ++i) {
     const int64_t begin = 32 * (i * n_blocks / 8), end = smaller(task.k, 32 * ((i + 1) * n_blocks / 8));
-    for (int64_t r = 0; r < rows; r += kRows) run_chunk_of<Vector>(n_tokens, panel.w + r, x, begin, end, chunks(r, 0) + i);
+    for (int64_t r = 0; r < rows; r += kRows)
+      run_chunk_of<Vector>(n_tokens, panel.w + r, x, begin, end, chunks(r, 0) + i);
   }
   for (int64_t r = 0; r < rows; r += kRows) {
-    for (int64_t t = 0; t < n_tokens; t += 2) store_pair(task, chunks(r, t), token + t, n_tokens - t, panel.row + r, panel.row_end);
+    for (int64_t t = 0; t < n_tokens; t += 2)
+      store_pair(task, chunks(r, t), token + t, n_tokens - t, panel.row + r, panel.row_end);
   }
 }
 
@@ -146,7 +157,8 @@ inline size_t float_scratch_bytes(const LinearTask& task) noexcept {
 }
 
 template <class Vector>
-void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+void float_rows(const LinearTask& task, DecodeRow decode, int64_t row_begin, int64_t row_end,
+                std::byte* scratch) noexcept {
   const int64_t rows = rows_together<Vector>(task), stride = padded(task.k);
   float* decoded = reinterpret_cast<float*>(scratch + kChunkBytes);
   Panel panel;

@@ -77,14 +77,10 @@ template <class Vector, Widen<Vector> kHalf, Widen<Vector> kBf16>
 inline GemmKernel find_float_vector(tensor::DType dtype) noexcept {
   constexpr auto none = [](const LinearTask&) noexcept { return size_t{0}; };
   switch (dtype) {
-    case tensor::DType::F16:
-      return {&float_vector_rows<Vector, kHalf, 2>, none, 1};
-    case tensor::DType::BF16:
-      return {&float_vector_rows<Vector, kBf16, 2>, none, 1};
-    case tensor::DType::F32:
-      return {&float_vector_rows<Vector, &load_floats<Vector>, 4>, none, 1};
-    default:
-      return {};
+    case tensor::DType::F16: return {&float_vector_rows<Vector, kHalf, 2>, none, 1};
+    case tensor::DType::BF16: return {&float_vector_rows<Vector, kBf16, 2>, none, 1};
+    case tensor::DType::F32: return {&float_vector_rows<Vector, &load_floats<Vector>, 4>, none, 1};
+    default: return {};
   }
 }
 

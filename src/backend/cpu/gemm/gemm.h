@@ -1,12 +1,16 @@
-// The matrix-matrix kernels of each instruction set: a panel of rows is unpacked once into scratch and all tokens run against it.
+// The matrix-matrix kernels of each instruction set: a panel of rows is unpacked once into scratch and all tokens run
+// against it.
 //
-//   weights, memory       --- unpacked once ------------------->  a panel of rows, second-level cache; superblocks by AVX-512: 32 rows of one,
+//   weights, memory       --- unpacked once ------------------->  a panel of rows, second-level cache; superblocks by
+//   AVX-512: 32 rows of one,
 //                                                                 first-level cache
 //   activations           --- laid out once, tile by tile ----->  tiles of tokens, beside it
-//   a strip of the panel x a tile: rows are the lanes of registers, a token's number is spread over all lanes; the integers of a block and the
-//   chains of a chunk stay in registers, finished chunks wait in memory for the contract's tree  ------>  y [tokens][rows]
+//   a strip of the panel x a tile: rows are the lanes of registers, a token's number is spread over all lanes; the
+//   integers of a block and the chains of a chunk stay in registers, finished chunks wait in memory for the contract's
+//   tree  ------>  y [tokens][rows]
 //
-// The instruction sets differ in the rows of a strip: 2 x 8 (gemm_avx2.h), 2 x 16 (gemm_loops_avx512.h), 8 (gemm_neon.h).
+// The instruction sets differ in the rows of a strip: 2 x 8 (gemm_avx2.h), 2 x 16 (gemm_loops_avx512.h), 8
+// (gemm_neon.h).
 #pragma once
 
 #include <cstddef>
@@ -16,14 +20,15 @@
 
 namespace assay::backend::cpu {
 
-inline constexpr int64_t kGemmRowStep = 32;  // rows of a tile
+inline constexpr int64_t kGemmRowStep = 32;         // rows of a tile
 inline constexpr int64_t kPanelBytes = 192 * 1024;  // what a panel may take of the second-level cache
 
 struct GemmKernel {
   void (*run)(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept = nullptr;
   size_t (*scratch_bytes)(const LinearTask& task) noexcept = nullptr;
   int64_t row_step = kGemmRowStep;
-  // As run, where scratch is as the kernel's last run left it, which had the same activations: what it laid out of them serves again. May be null.
+  // As run, where scratch is as the kernel's last run left it, which had the same activations: what it laid out of them
+  // serves again. May be null.
   void (*run_again)(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept = nullptr;
 };
 

@@ -1,5 +1,6 @@
-// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane by AVX2 whose weights are signed: the integer scales are
-// multiplied into the weights once (13 bits), so that a superblock is one exact integer sum. These formats have no minimum.
+// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane by AVX2 whose weights are
+// signed: the integer scales are multiplied into the weights once (13 bits), so that a superblock is one exact integer
+// sum. These formats have no minimum.
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemv/unpack_a256.h"
 
@@ -12,7 +13,8 @@ template <class Format>
 struct Words {
   static_assert(!Format::kHasMin && Format::kOffset == 0 && Format::kWeightMax * Format::kScaleMax <= 4096);
   static constexpr int kTokens = 3;
-  // A superblock in the panel: 128 pairs of words of every row, d. Of the activations: [16 units of 8 pairs][token][pair], d.
+  // A superblock in the panel: 128 pairs of words of every row, d. Of the activations: [16 units of 8
+  // pairs][token][pair], d.
   static constexpr int64_t kBlock = 256, kBlocksNear = 1, kD = 128 * 64, kStripBytes = kD + 64;
   static constexpr int64_t kLaidD = 16 * kTokens * 32, kTileBytes = kLaidD + 32;
 
@@ -26,8 +28,10 @@ struct Words {
       Format::unpack(block, half, w);
       for (int j = 0; j < 4; ++j) {
         const int at = 8 * half + 2 * j;
-        words[at] = _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(w[j])), _mm256_set1_epi16(scale[at]));
-        words[at + 1] = _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm256_extracti128_si256(w[j], 1)), _mm256_set1_epi16(scale[at + 1]));
+        words[at] =
+            _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm256_castsi256_si128(w[j])), _mm256_set1_epi16(scale[at]));
+        words[at + 1] = _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm256_extracti128_si256(w[j], 1)),
+                                           _mm256_set1_epi16(scale[at + 1]));
       }
     }
   }

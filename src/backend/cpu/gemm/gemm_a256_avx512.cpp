@@ -1,9 +1,11 @@
-// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane, by AVX-512 VNNI: one vpdpbusd multiplies 4 elements of 16
-// rows with 4 of one token.
-//   The sum S of a sub-block is multiplied with its integer scale by one vpdpwssd too, which takes it as a word (the scale's other word is 0), so S has
-// to lie in 16 bits: |S| <= w * sum |x|, w the largest magnitude of a weight. Formats for which that may be more (kChecked) have the sums of |x| looked
-// at when the tokens are laid out; a token whose activations are near their bound all over is multiplied again with scales of 32 bits. Of Q5_K w is
-// halved by weights around 16, whose share 16 * sum sc_j * B_j is added as the minima are.
+// Matrix-matrix products of the formats with superblocks of 256 and activations of one plane, by AVX-512 VNNI: one
+// vpdpbusd multiplies 4 elements of 16 rows with 4 of one token.
+//   The sum S of a sub-block is multiplied with its integer scale by one vpdpwssd too, which takes it as a word (the
+//   scale's other word is 0), so S has
+// to lie in 16 bits: |S| <= w * sum |x|, w the largest magnitude of a weight. Formats for which that may be more
+// (kChecked) have the sums of |x| looked at when the tokens are laid out; a token whose activations are near their
+// bound all over is multiplied again with scales of 32 bits. Of Q5_K w is halved by weights around 16, whose share 16 *
+// sum sc_j * B_j is added as the minima are.
 #include "backend/cpu/gemm/gemm_loops_avx512.h"
 #include "backend/cpu/gemm/superblock_columns_avx512.h"
 
@@ -20,7 +22,7 @@ template <class Format>
 struct Range {
   static constexpr int kSubs = 256 / Format::kSubBlock;
   static constexpr int kWeightMax = kCentre<Format> != 0 ? kCentre<Format> : Format::kWeightMax;
-  static constexpr int kSumMax = 32767 / kWeightMax;  // of |x| in a sub-block, that S may be a word
+  static constexpr int kSumMax = 32767 / kWeightMax;                  // of |x| in a sub-block, that S may be a word
   static constexpr bool kNarrow = kSumMax >= Format::kSubBlock * 48;  // sums beyond 48 an element are rare
   static constexpr bool kChecked = kNarrow && kSumMax < Format::kSubBlock * 127;
   static_assert(kCentre<Format> == 0 || (Format::kWeightMax < 2 * kCentre<Format> && Format::kOffset == 0));
@@ -33,7 +35,7 @@ template <int kSubs, int kMinima_, bool kCentred>
 struct alignas(64) BytesPanel {
   uint8_t weights[64][64];  // 4 elements of each row
   int32_t scales[kSubs][16];
-  int16_t minima[kMinima_ == 0 ? 1 : kMinima_][32];        // of two sub-blocks
+  int16_t minima[kMinima_ == 0 ? 1 : kMinima_][32];    // of two sub-blocks
   int16_t centre_scales[kCentred ? kMinima_ : 1][32];  // the same of kCentre * scale
   float d[16], m[16];
 };
@@ -54,7 +56,8 @@ struct Bytes {
   using Columns = ColumnsOf<Format>;
   static constexpr int kTokens = 6;
   static constexpr int kSubs = R::kSubs, kMinima = Format::kHasMin ? kSubs / 2 : 0;
-  static constexpr int kStart = Columns::kStored + kCentre<Format>;  // a stored weight is this much larger than the one that is multiplied
+  static constexpr int kStart =
+      Columns::kStored + kCentre<Format>;  // a stored weight is this much larger than the one that is multiplied
   using Panel = BytesPanel<kSubs, kMinima, kCentre<Format> != 0>;
   using Side = BytesSide<kTokens>;
 
@@ -64,7 +67,8 @@ struct Bytes {
     for (int i = 0; i < kSubs / 2; ++i) {
       const __m512i pair = columns.scale_pairs[i], first = _mm512_slli_epi32(pair, 16);
       _mm512_store_si512(panel.scales[2 * i], R::kNarrow ? _mm512_srli_epi32(first, 16) : _mm512_srai_epi32(first, 16));
-      _mm512_store_si512(panel.scales[2 * i + 1], R::kNarrow ? _mm512_srli_epi32(pair, 16) : _mm512_srai_epi32(pair, 16));
+      _mm512_store_si512(panel.scales[2 * i + 1],
+                         R::kNarrow ? _mm512_srli_epi32(pair, 16) : _mm512_srai_epi32(pair, 16));
       if constexpr (kCentre<Format> != 0) {
         _mm512_store_si512(panel.centre_scales[i], _mm512_mullo_epi16(pair, _mm512_set1_epi16(kCentre<Format>)));
       }
@@ -102,10 +106,12 @@ struct Bytes {
   // From the 16 sums of 16 activations.
   static void put_sums(__m256i sums, int32_t* start, int32_t* minima) noexcept {
     if constexpr (kSubs == 16) {
-      if constexpr (kStart != 0) _mm512_store_si512(start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(sums), _mm512_set1_epi32(-kStart)));
+      if constexpr (kStart != 0)
+        _mm512_store_si512(start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(sums), _mm512_set1_epi32(-kStart)));
       if constexpr (kMinima != 0) _mm256_store_si256(reinterpret_cast<__m256i*>(minima), sums);
     } else {
-      if constexpr (kStart != 0) _mm256_store_si256(reinterpret_cast<__m256i*>(start), _mm256_madd_epi16(sums, _mm256_set1_epi16(-kStart)));
+      if constexpr (kStart != 0)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(start), _mm256_madd_epi16(sums, _mm256_set1_epi16(-kStart)));
       if constexpr (kMinima != 0) {
         const __m256i of_subs = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
         _mm_store_si128(reinterpret_cast<__m128i*>(minima), _mm256_cvtepi32_epi16(of_subs));
@@ -118,34 +124,61 @@ struct Bytes {
 };
 
 #define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
-// The registers of a tile in the assembler text below: token, 4 of its elements, sums of a sub-block with the first and with the second group, sums
-// of the superblock.
-#define ASSAY_TOKENS(X) \
-  X(0, 2, 8, 14, 20, 26) X(1, 3, 9, 15, 21, 27) X(2, 4, 10, 16, 22, 28) X(3, 5, 11, 17, 23, 29) X(4, 6, 12, 18, 24, 30) X(5, 7, 13, 19, 25, 31)
-#define ASSAY_CLEAR(token, x, a, b, c, d) \
-  ASSAY_IF_USED(token, "vpxord %%zmm" #c ", %%zmm" #c ", %%zmm" #c "\n" "vpxord %%zmm" #d ", %%zmm" #d ", %%zmm" #d "\n")
-#define ASSAY_BEGIN(token, x, a, b, c, d)                                                                                     \
-  ASSAY_IF_USED(token, ".if %c[starts]\n"                                                                                  \
-                       "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #a "\n" "vmovdqa64 %%zmm" #a ", %%zmm" #b "\n"         \
-                       ".else\n"                                                                                           \
-                       "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a "\n" "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n"   \
-                       ".endif\n")
-#define ASSAY_LOAD(token, x, a, b, c, d) ASSAY_IF_USED(token, "vpbroadcastd 256 * " #token " + 4 * \\step(%[x]), %%zmm" #x "\n")
-#define ASSAY_DOT(token, x, a, b, c, d) \
-  ASSAY_IF_USED(token, "vpdpbusd %%zmm" #x ", %%zmm0, %%zmm" #a "\n" "vpdpbusd %%zmm" #x ", %%zmm1, %%zmm" #b "\n")
-#define ASSAY_SCALE(token, x, a, b, c, d)                                                                                 \
-  ASSAY_IF_USED(token, ".if %c[narrow]\n"                                                                              \
-                       "vpdpwssd %%zmm0, %%zmm" #a ", %%zmm" #c "\n" "vpdpwssd %%zmm1, %%zmm" #b ", %%zmm" #d "\n"     \
-                       ".else\n"                                                                                       \
-                       "vpmulld %%zmm0, %%zmm" #a ", %%zmm" #a "\n" "vpmulld %%zmm1, %%zmm" #b ", %%zmm" #b "\n"       \
-                       "vpaddd %%zmm" #a ", %%zmm" #c ", %%zmm" #c "\n" "vpaddd %%zmm" #b ", %%zmm" #d ", %%zmm" #d "\n" \
-                       ".endif\n")
-#define ASSAY_STORE(token, x, a, b, c, d) \
-  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #c ", 64 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #d ", 64 * (" #token " + %c[used])(%[sum])\n")
+// The registers of a tile in the assembler text below: token, 4 of its elements, sums of a sub-block with the first and
+// with the second group, sums of the superblock.
+#define ASSAY_TOKENS(X)  \
+  X(0, 2, 8, 14, 20, 26) \
+  X(1, 3, 9, 15, 21, 27) X(2, 4, 10, 16, 22, 28) X(3, 5, 11, 17, 23, 29) X(4, 6, 12, 18, 24, 30) X(5, 7, 13, 19, 25, 31)
+#define ASSAY_CLEAR(token, x, a, b, c, d)                          \
+  ASSAY_IF_USED(token, "vpxord %%zmm" #c ", %%zmm" #c ", %%zmm" #c \
+                       "\n"                                        \
+                       "vpxord %%zmm" #d ", %%zmm" #d ", %%zmm" #d "\n")
+#define ASSAY_BEGIN(token, x, a, b, c, d)                          \
+  ASSAY_IF_USED(token,                                             \
+                ".if %c[starts]\n"                                 \
+                "vpbroadcastd 64 * " #token "(%[start]), %%zmm" #a \
+                "\n"                                               \
+                "vmovdqa64 %%zmm" #a ", %%zmm" #b                  \
+                "\n"                                               \
+                ".else\n"                                          \
+                "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a        \
+                "\n"                                               \
+                "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b        \
+                "\n"                                               \
+                ".endif\n")
+#define ASSAY_LOAD(token, x, a, b, c, d) \
+  ASSAY_IF_USED(token, "vpbroadcastd 256 * " #token " + 4 * \\step(%[x]), %%zmm" #x "\n")
+#define ASSAY_DOT(token, x, a, b, c, d)                         \
+  ASSAY_IF_USED(token, "vpdpbusd %%zmm" #x ", %%zmm0, %%zmm" #a \
+                       "\n"                                     \
+                       "vpdpbusd %%zmm" #x ", %%zmm1, %%zmm" #b "\n")
+#define ASSAY_SCALE(token, x, a, b, c, d)                   \
+  ASSAY_IF_USED(token,                                      \
+                ".if %c[narrow]\n"                          \
+                "vpdpwssd %%zmm0, %%zmm" #a ", %%zmm" #c    \
+                "\n"                                        \
+                "vpdpwssd %%zmm1, %%zmm" #b ", %%zmm" #d    \
+                "\n"                                        \
+                ".else\n"                                   \
+                "vpmulld %%zmm0, %%zmm" #a ", %%zmm" #a     \
+                "\n"                                        \
+                "vpmulld %%zmm1, %%zmm" #b ", %%zmm" #b     \
+                "\n"                                        \
+                "vpaddd %%zmm" #a ", %%zmm" #c ", %%zmm" #c \
+                "\n"                                        \
+                "vpaddd %%zmm" #b ", %%zmm" #d ", %%zmm" #d \
+                "\n"                                        \
+                ".endif\n")
+#define ASSAY_STORE(token, x, a, b, c, d)                    \
+  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #c ", 64 * " #token \
+                       "(%[sum])\n"                          \
+                       "vmovdqa64 %%zmm" #d ", 64 * (" #token " + %c[used])(%[sum])\n")
 
-// I of a superblock for every token and both groups, without the share of kCentre. In assembler because compilers spill the 24 sums.
+// I of a superblock for every token and both groups, without the share of kCentre. In assembler because compilers spill
+// the 24 sums.
 template <class Kernel, int kUsed>
-inline void dot_bytes(const typename Kernel::Panel* panels, const typename Kernel::Side& side, __m512i (&sum)[2][kUsed]) noexcept {
+inline void dot_bytes(const typename Kernel::Panel* panels, const typename Kernel::Side& side,
+                      __m512i (&sum)[2][kUsed]) noexcept {
   static_assert(sizeof(side.q[0]) == 256 && sizeof(side.start[0]) == 64);
   const void *low = panels[0].weights, *high = panels[1].weights, *x = side.q, *start = side.start;
   const void *low_scale = panels[0].scales, *high_scale = panels[1].scales;
@@ -177,7 +210,8 @@ inline void dot_bytes(const typename Kernel::Panel* panels, const typename Kerne
 
 // The same for one token and one group, with scales of 32 bits.
 template <class Kernel>
-[[gnu::noinline]] __m512i dot_wide(const typename Kernel::Panel& panel, const int8_t* q, const int32_t* start) noexcept {
+[[gnu::noinline]] __m512i dot_wide(const typename Kernel::Panel& panel, const int8_t* q,
+                                   const int32_t* start) noexcept {
   __m512i total = _mm512_setzero_si512();
   for (int sub = 0; sub < Kernel::kSubs; ++sub) {
     __m512i sum = _mm512_set1_epi32(Kernel::kStart != 0 ? start[sub] : 0);

@@ -1,9 +1,11 @@
-// Matrix-matrix products of the K-quants by AVX2's byte multiplication: vpmaddubsw multiplies unsigned weights with signed activations and adds
-// pairs; as many pairs are added as words as cannot overflow, then the sub-block's integer scale widens them to the exact sum of the contract.
-//   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
+// Matrix-matrix products of the K-quants by AVX2's byte multiplication: vpmaddubsw multiplies unsigned weights with
+// signed activations and adds pairs; as many pairs are added as words as cannot overflow, then the sub-block's integer
+// scale widens them to the exact sum of the contract.
+//   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only
+//   the sum without the offset has to
 // fit: twice as many pairs.
-#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/superblock_columns_avx2.h"
 
 namespace assay::backend::cpu {
@@ -19,15 +21,18 @@ constexpr int dwords_per_sum(int plane) {
   while (n * 2 * Format::kWeightMax * kPlaneMax[plane] > 32767) n /= 2;
   return n;
 }
-static_assert(dwords_per_sum<UnpackQ2_K>(0) == 4 && dwords_per_sum<UnpackQ3_K>(0) == 4 && dwords_per_sum<UnpackQ4_K>(0) == 8 &&
-              dwords_per_sum<UnpackQ5_K>(0) == 4 && dwords_per_sum<UnpackQ6_K>(0) == 4);
+static_assert(dwords_per_sum<UnpackQ2_K>(0) == 4 && dwords_per_sum<UnpackQ3_K>(0) == 4 &&
+              dwords_per_sum<UnpackQ4_K>(0) == 8 && dwords_per_sum<UnpackQ5_K>(0) == 4 &&
+              dwords_per_sum<UnpackQ6_K>(0) == 4);
 static_assert(dwords_per_sum<UnpackQ4_K>(1) == 8 && dwords_per_sum<UnpackQ5_K>(1) == 8);
-static_assert(2 * 63 * 127 <= 32767);                                // no pair saturates
+static_assert(2 * 63 * 127 <= 32767);                               // no pair saturates
 static_assert(int64_t{256} * 127 * 32 * 128 < (int64_t{1} << 31));  // Q6_K, the largest I
 
-constexpr int kTileTokens = 3;  // with two groups: 6 sums of words and 6 of the superblock, and four registers to work with
+constexpr int kTileTokens =
+    3;  // with two groups: 6 sums of words and 6 of the superblock, and four registers to work with
 
-// A superblock of a strip in the panel: 64 dwords of every row, the scales as pairs (s, s), the minima as pairs of words, d, m.
+// A superblock of a strip in the panel: 64 dwords of every row, the scales as pairs (s, s), the minima as pairs of
+// words, d, m.
 template <class Format>
 struct Panel {
   static constexpr int kSubs = 256 / Format::kSubBlock, kMinimumPairs = Format::kHasMin ? kSubs / 2 : 0;
@@ -50,8 +55,9 @@ struct Panel {
   }
 };
 
-// A superblock of a tile's activations. Of each plane: the elements as [8 units of 32][token][32]; then of every token what the sums begin with
-// (16 of a sub-block of 16 each, pairs of words), or where the format has a minimum the sums of its sub-blocks (pairs of words). Then d.
+// A superblock of a tile's activations. Of each plane: the elements as [8 units of 32][token][32]; then of every token
+// what the sums begin with (16 of a sub-block of 16 each, pairs of words), or where the format has a minimum the sums
+// of its sub-blocks (pairs of words). Then d.
 template <class Format, int kPlanes, int kTokens>
 struct Laid {
   static constexpr int64_t kSumBytes = 64;  // of a token
@@ -108,7 +114,9 @@ struct Bytes {
   using Sums = __m256i[kTokens][kGroups];
 
   static void build(const LinearTask& task, const std::byte** p, std::byte* out) noexcept { P::build(task, p, out); }
-  static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept { L::lay(task, rows, b, out); }
+  static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
+    L::lay(task, rows, b, out);
+  }
 
   // I of a superblock for one plane.
   template <int kPlane>
@@ -117,7 +125,8 @@ struct Bytes {
     const std::byte *scale = w + P::kScales, *start = x + L::kSums;
     for (int t = 0; t < kTokens; ++t) total[t][0] = total[t][1] = _mm256_setzero_si256();
 #pragma GCC unroll 1
-    for (int unit = 0; unit < 8; ++unit, w += 8 * 64, x += kTokens * 32, scale += 64 * (32 / Format::kSubBlock), start += 8) {
+    for (int unit = 0; unit < 8;
+         ++unit, w += 8 * 64, x += kTokens * 32, scale += 64 * (32 / Format::kSubBlock), start += 8) {
 #pragma GCC unroll 8
       for (int first = 0; first < 8; first += kPerSum) {
         Sums words;
@@ -148,7 +157,8 @@ struct Bytes {
   static __m256 minima(const std::byte* w, const std::byte* sums, int g) noexcept {
     __m256i sum = _mm256_setzero_si256();
     for (int p = 0; p < P::kMinimumPairs; ++p) {
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load_256(w, P::kMinima + 64 * p + 32 * g), _mm256_set1_epi32(dwords(sums)[p])));
+      sum = _mm256_add_epi32(
+          sum, _mm256_madd_epi16(load_256(w, P::kMinima + 64 * p + 32 * g), _mm256_set1_epi32(dwords(sums)[p])));
     }
     return _mm256_cvtepi32_ps(sum);
   }
@@ -197,7 +207,8 @@ struct KernelOf {
 
 template <class Format>
 GemmKernel few(int planes) noexcept {
-  return planes == 2 ? skinny_of_tiles<Bytes, Format, 2, kTileTokens>() : skinny_of_tiles<Bytes, Format, 1, kTileTokens>();
+  return planes == 2 ? skinny_of_tiles<Bytes, Format, 2, kTileTokens>()
+                     : skinny_of_tiles<Bytes, Format, 1, kTileTokens>();
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX2. Both sides become words, and both planes one
-// integer (joined_planes.h): one vpmaddwd multiplies 2 elements of 8 rows with 2 of one token, and nothing is left to do for the integer scales.
-#include "backend/cpu/gemm/skinny_avx2.h"
+// Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX2. Both sides
+// become words, and both planes one integer (joined_planes.h): one vpmaddwd multiplies 2 elements of 8 rows with 2 of
+// one token, and nothing is left to do for the integer scales.
 #include "backend/cpu/gemm/gemm_avx2.h"
-#include "backend/cpu/gemv/joined_planes.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/superblock_columns_avx2.h"
+#include "backend/cpu/gemv/joined_planes.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -12,13 +13,14 @@ constexpr int kTileTokens = 6;  // all 12 sums in registers
 
 inline __m256 magnitude(__m256 v) noexcept { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
-// A superblock of a strip in the panel: of 32 elements at a time 8 pairs of elements 4r and 4r + 2 of every row, then 8 of elements 4r + 1 and 4r + 3;
-// (128 m, m) of each sub-block's minimum; d and m, / 128; |w|.
+// A superblock of a strip in the panel: of 32 elements at a time 8 pairs of elements 4r and 4r + 2 of every row, then 8
+// of elements 4r + 1 and 4r + 3; (128 m, m) of each sub-block's minimum; d and m, / 128; |w|.
 template <class Format>
 struct Panel {
   static_assert(Format::kWeightMax * Format::kScaleMax <= 4096);
   static constexpr int kSubs = 256 / Format::kSubBlock, kMinima = Format::kHasMin ? kSubs : 0;
-  static constexpr int64_t kMinimaAt = 128 * 64, kD = kMinimaAt + kMinima * 64, kNorm = kD + (Format::kHasMin ? 2 : 1) * 64;
+  static constexpr int64_t kMinimaAt = 128 * 64, kD = kMinimaAt + kMinima * 64,
+                           kNorm = kD + (Format::kHasMin ? 2 : 1) * 64;
   using Columns = ColumnsOf<Format>;
   static_assert((Columns::kStored + Format::kWeightMax) * Format::kScaleMax <= 32767 && Format::kScaleMax <= 128);
   // The largest |w| there can be; small enough for every second plane, it need not be computed.
@@ -70,10 +72,13 @@ struct Panel {
   }
 
   // Of numbers without sign, rounded up.
-  static __m256 half_of(__m256i v) noexcept { return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_srli_epi32(v, 1), _mm256_set1_epi32(1))); }
+  static __m256 half_of(__m256i v) noexcept {
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_srli_epi32(v, 1), _mm256_set1_epi32(1)));
+  }
 };
 
-// A superblock of a tile's activations: [16 units of 8 pairs][token][pair]; (sum of q, sum of l) of every sub-block where the format has minima.
+// A superblock of a tile's activations: [16 units of 8 pairs][token][pair]; (sum of q, sum of l) of every sub-block
+// where the format has minima.
 template <class Format, int kTokens>
 struct Laid {
   static constexpr int64_t kSumBytes = 64;  // of a token
@@ -100,7 +105,8 @@ struct Laid {
       head.norm_l[t] = norm(head.l[t]);
       if (head.norm_q[t] > head.norm_q_max) head.norm_q_max = head.norm_q[t];
       if (head.norm_l[t] > head.norm_l_max) head.norm_l_max = head.norm_l[t];
-      if constexpr (Format::kHasMin) lay_sums(task.x.q_sums + at / 16, task.x.l_sums + at / 16, out + kSums + kSumBytes * t);
+      if constexpr (Format::kHasMin)
+        lay_sums(task.x.q_sums + at / 16, task.x.l_sums + at / 16, out + kSums + kSumBytes * t);
     }
   }
 
@@ -146,12 +152,15 @@ struct Words {
   static constexpr int kTokens = kTokensOfTile;
 
   static void build(const LinearTask& task, const std::byte** p, std::byte* out) noexcept { P::build(task, p, out); }
-  static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept { L::lay(task, rows, b, out); }
+  static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
+    L::lay(task, rows, b, out);
+  }
 
   // 128 G of a superblock.
   static __m256 minima(const std::byte* w, const std::byte* sums) noexcept {
     __m256i sum = _mm256_setzero_si256();
-    for (int i = 0; i < P::kMinima; ++i) sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load_256(w, 64 * i), _mm256_set1_epi32(dwords(sums)[i])));
+    for (int i = 0; i < P::kMinima; ++i)
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load_256(w, 64 * i), _mm256_set1_epi32(dwords(sums)[i])));
     return _mm256_cvtepi32_ps(sum);
   }
 
@@ -169,10 +178,11 @@ struct Words {
     }
     const auto& head = L::head(x);
     const __m256 norm = _mm256_max_ps(P::norm(w, 0), P::norm(w, 1));
-    const __m256 bad = _mm256_or_ps(
-        _mm256_cmp_ps(largest, _mm256_set1_ps(kSeen), _CMP_GE_OQ),
-        _mm256_or_ps(above(norm, head.norm_q_max, kNormsOfQ), above(norm, head.norm_l_max, kNormsOfL)));
-    if (_mm256_movemask_ps(bad) != 0) [[unlikely]] repair(w, head, f);
+    const __m256 bad =
+        _mm256_or_ps(_mm256_cmp_ps(largest, _mm256_set1_ps(kSeen), _CMP_GE_OQ),
+                     _mm256_or_ps(above(norm, head.norm_q_max, kNormsOfQ), above(norm, head.norm_l_max, kNormsOfL)));
+    if (_mm256_movemask_ps(bad) != 0) [[unlikely]]
+      repair(w, head, f);
   }
 
   static __m256 above(__m256 norm, float norm_of_token, float limit) noexcept {
@@ -180,13 +190,14 @@ struct Words {
   }
 
   // Where C is not shown to give 128 F, that by the contract's own steps.
-  [[gnu::noinline]] static void repair(const std::byte* w, const typename L::Head& head, __m256 (&f)[kTokens][kGroups]) noexcept {
+  [[gnu::noinline]] static void repair(const std::byte* w, const typename L::Head& head,
+                                       __m256 (&f)[kTokens][kGroups]) noexcept {
     for (int t = 0; t < kTokens; ++t) {
       for (int g = 0; g < kGroups; ++g) {
         const __m256 norm = P::norm(w, g);
-        const __m256 bad = _mm256_or_ps(
-            _mm256_cmp_ps(magnitude(f[t][g]), _mm256_set1_ps(kSeen), _CMP_GE_OQ),
-            _mm256_or_ps(above(norm, head.norm_q[t], kNormsOfQ), above(norm, head.norm_l[t], kNormsOfL)));
+        const __m256 bad =
+            _mm256_or_ps(_mm256_cmp_ps(magnitude(f[t][g]), _mm256_set1_ps(kSeen), _CMP_GE_OQ),
+                         _mm256_or_ps(above(norm, head.norm_q[t], kNormsOfQ), above(norm, head.norm_l[t], kNormsOfL)));
         if (_mm256_movemask_ps(bad) == 0) continue;
         const __m256 first = dot_plane(w + 32 * g, head.q[t]), refined = dot_plane(w + 32 * g, head.l[t]);
         f[t][g] = _mm256_mul_ps(_mm256_fmadd_ps(_mm256_set1_ps(0x1p-7f), refined, first), _mm256_set1_ps(0x1p7f));

@@ -1,14 +1,16 @@
-// Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX-512 VNNI. Both sides become words: the weights
-// times the scale of their sub-block (at most 4096), the activations as x = 128 q + l. One vpdpwssd multiplies 2 elements of 16 rows with 2 of one
-// token, and a superblock is one chain of integers for both planes (joined_planes.h): half the instructions of two planes of bytes, and no work for scales.
+// Matrix-matrix products of the formats with superblocks of 256 and activations of two planes, by AVX-512 VNNI. Both
+// sides become words: the weights times the scale of their sub-block (at most 4096), the activations as x = 128 q + l.
+// One vpdpwssd multiplies 2 elements of 16 rows with 2 of one token, and a superblock is one chain of integers for both
+// planes (joined_planes.h): half the instructions of two planes of bytes, and no work for scales.
 #include "backend/cpu/gemm/gemm_loops_avx512.h"
-#include "backend/cpu/gemv/joined_planes.h"
 #include "backend/cpu/gemm/superblock_columns_avx512.h"
+#include "backend/cpu/gemv/joined_planes.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-// A superblock of 16 rows. Of 4 elements that follow one another in a row, elements 0 and 2 make a pair and 1 and 3; see put_pairs.
+// A superblock of 16 rows. Of 4 elements that follow one another in a row, elements 0 and 2 make a pair and 1 and 3;
+// see put_pairs.
 template <int kMinima>
 struct alignas(64) WordsPanel {
   int16_t pairs[128][32];
@@ -28,13 +30,18 @@ struct alignas(64) WordsSide {
   const int8_t *q[kTokens], *l[kTokens];
 };
 
-// Elements 4r .. 4r + 3 of 16 rows, as words: elements 0 and 2, then 1 and 3. The order of pairs is that of make_pairs for the tokens.
+// Elements 4r .. 4r + 3 of 16 rows, as words: elements 0 and 2, then 1 and 3. The order of pairs is that of make_pairs
+// for the tokens.
 constexpr int pair_of(int r) noexcept { return r / 16 * 32 + r % 16; }
 
 // Sums over the 16 lanes of 16 registers.
 inline __m512i add_lanes_16(const __m512i* v) noexcept {
-  const auto fold_2 = [](__m512i a, __m512i b) { return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b)); };
-  const auto fold_4 = [](__m512i a, __m512i b) { return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)); };
+  const auto fold_2 = [](__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  };
+  const auto fold_4 = [](__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  };
   __m512i fours[4];  // in each 128 bits a part of the sums of 4 registers
   for (int i = 0; i < 4; ++i) fours[i] = fold_4(fold_2(v[4 * i], v[4 * i + 1]), fold_2(v[4 * i + 2], v[4 * i + 3]));
   const auto halves = [](__m512i a, __m512i b) {
@@ -68,7 +75,8 @@ struct Words {
     if constexpr (kMinima != 0) {
       __m512i minima[kSubs];
       double_words(columns.min_pairs, minima);
-      for (int i = 0; i < kSubs; ++i) _mm512_store_si512(panel.minima[i], _mm512_mullo_epi16(minima[i], _mm512_set1_epi32(0x00010080)));
+      for (int i = 0; i < kSubs; ++i)
+        _mm512_store_si512(panel.minima[i], _mm512_mullo_epi16(minima[i], _mm512_set1_epi32(0x00010080)));
     }
     const __m512 part = _mm512_set1_ps(0x1p-7f);
     _mm512_store_ps(panel.d, _mm512_mul_ps(columns.d, part));
@@ -85,7 +93,8 @@ struct Words {
       const __m512i odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(w, 8), stored), scale);
       _mm512_store_si512(panel.pairs[pair_of(i)], even);
       _mm512_store_si512(panel.pairs[pair_of(i) + 16], odd);
-      squares[0] = _mm512_dpwssd_epi32(squares[0], even, even);  // each at most 128 * 4096^2 = 2^31, which fits without sign
+      squares[0] =
+          _mm512_dpwssd_epi32(squares[0], even, even);  // each at most 128 * 4096^2 = 2^31, which fits without sign
       squares[1] = _mm512_dpwssd_epi32(squares[1], odd, odd);
     });
     const __m512 square = _mm512_add_ps(_mm512_cvtepu32_ps(squares[0]), _mm512_cvtepu32_ps(squares[1]));
@@ -120,7 +129,9 @@ struct Words {
       side.d[t] = *d;
       if constexpr (kMinima != 0) put_sums(task, ((token + t) * k + 256 * b) / 16, side.minima[t]);
     }
-    const auto norm = [](__m512i sums) { return _mm512_mul_ps(_mm512_sqrt_ps(_mm512_cvtepi32_ps(sums)), _mm512_set1_ps(kNormAbove)); };
+    const auto norm = [](__m512i sums) {
+      return _mm512_mul_ps(_mm512_sqrt_ps(_mm512_cvtepi32_ps(sums)), _mm512_set1_ps(kNormAbove));
+    };
     const __m512 norm_q = norm(add_lanes_16(squares_q)), norm_l = norm(add_lanes_16(squares_l));
     _mm512_store_ps(side.norm_q, norm_q);
     _mm512_store_ps(side.norm_l, norm_l);
@@ -129,7 +140,8 @@ struct Words {
   }
 
   static void put_sums(const LinearTask& task, int64_t at, int32_t* out) noexcept {
-    const __m512i q = _mm512_cvtepi16_epi32(load_256(task.x.q_sums + at)), l = _mm512_cvtepi16_epi32(load_256(task.x.l_sums + at));
+    const __m512i q = _mm512_cvtepi16_epi32(load_256(task.x.q_sums + at)),
+                  l = _mm512_cvtepi16_epi32(load_256(task.x.l_sums + at));
     __m512i sums = _mm512_mask_blend_epi16(0xAAAAAAAA, q, _mm512_slli_epi32(l, 16));
     if constexpr (kSubs == 8) {  // sub-blocks of 32: neighbours together
       sums = _mm512_add_epi16(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
@@ -144,17 +156,29 @@ struct Words {
 
 #define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
 // The registers of a tile in the assembler text below: token, its sums with the first and with the second group.
-#define ASSAY_TOKENS(X) \
-  X(0, 8, 20) X(1, 9, 21) X(2, 10, 22) X(3, 11, 23) X(4, 12, 24) X(5, 13, 25) X(6, 14, 26) X(7, 15, 27) X(8, 16, 28) X(9, 17, 29) X(10, 18, 30) X(11, 19, 31)
-#define ASSAY_CLEAR(token, a, b) \
-  ASSAY_IF_USED(token, "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a "\n" "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n")
-#define ASSAY_STEP(token, a, b)                                                                  \
-  ASSAY_IF_USED(token, "vpbroadcastd 512 * " #token " + 4 * \\step(%[x]), %%zmm2\n"              \
-                       "vpdpwssd %%zmm2, %%zmm0, %%zmm" #a "\n" "vpdpwssd %%zmm2, %%zmm1, %%zmm" #b "\n")
-#define ASSAY_STORE(token, a, b)                                                                 \
-  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #a ", 64 * " #token "(%[sum])\n" "vmovdqa64 %%zmm" #b ", 64 * (" #token " + %c[used])(%[sum])\n")
+#define ASSAY_TOKENS(X)                                                                                    \
+  X(0, 8, 20)                                                                                              \
+  X(1, 9, 21)                                                                                              \
+  X(2, 10, 22)                                                                                             \
+  X(3, 11, 23) X(4, 12, 24) X(5, 13, 25) X(6, 14, 26) X(7, 15, 27) X(8, 16, 28) X(9, 17, 29) X(10, 18, 30) \
+      X(11, 19, 31)
+#define ASSAY_CLEAR(token, a, b)                                   \
+  ASSAY_IF_USED(token, "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a \
+                       "\n"                                        \
+                       "vpxord %%zmm" #b ", %%zmm" #b ", %%zmm" #b "\n")
+#define ASSAY_STEP(token, a, b)                            \
+  ASSAY_IF_USED(token, "vpbroadcastd 512 * " #token        \
+                       " + 4 * \\step(%[x]), %%zmm2\n"     \
+                       "vpdpwssd %%zmm2, %%zmm0, %%zmm" #a \
+                       "\n"                                \
+                       "vpdpwssd %%zmm2, %%zmm1, %%zmm" #b "\n")
+#define ASSAY_STORE(token, a, b)                             \
+  ASSAY_IF_USED(token, "vmovdqa64 %%zmm" #a ", 64 * " #token \
+                       "(%[sum])\n"                          \
+                       "vmovdqa64 %%zmm" #b ", 64 * (" #token " + %c[used])(%[sum])\n")
 
-// C of a superblock for every token and both groups. In assembler because compilers move the 24 sums about, or spill them.
+// C of a superblock for every token and both groups. In assembler because compilers move the 24 sums about, or spill
+// them.
 template <class PanelType, class SideType, int kUsed>
 inline void dot_words(const PanelType* panels, const SideType& side, __m512i (&sum)[2][kUsed]) noexcept {
   static_assert(sizeof(side.pairs[0]) == 512);
@@ -187,7 +211,8 @@ inline __m512i dot_plane(const PanelType& panel, const int8_t* plane) noexcept {
   }
   __m512i sum[4] = {};
   for (int i = 0; i < 128; i += 4) {
-    for (int j = 0; j < 4; ++j) sum[j] = _mm512_dpwssd_epi32(sum[j], _mm512_load_si512(panel.pairs[i + j]), _mm512_set1_epi32(pairs[i + j]));
+    for (int j = 0; j < 4; ++j)
+      sum[j] = _mm512_dpwssd_epi32(sum[j], _mm512_load_si512(panel.pairs[i + j]), _mm512_set1_epi32(pairs[i + j]));
   }
   return _mm512_add_epi32(_mm512_add_epi32(sum[0], sum[1]), _mm512_add_epi32(sum[2], sum[3]));
 }
@@ -200,14 +225,17 @@ template <class PanelType, class SideType, int kUsed>
     for (int g = 0; g < 2; ++g) {
       const __m512 norm = _mm512_load_ps(panels[g].norm);
       const auto any_above = [&](float norm_of_token, float limit) {
-        return _mm512_cmp_ps_mask(_mm512_mul_ps(norm, _mm512_set1_ps(norm_of_token)), _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+        return _mm512_cmp_ps_mask(_mm512_mul_ps(norm, _mm512_set1_ps(norm_of_token)), _mm512_set1_ps(limit),
+                                  _CMP_GT_OQ) != 0;
       };
       const bool wraps = any_above(side.norm_q[t], kNormsOfQ) || any_above(side.norm_l[t], 2 * kNormsOfL) ||
                          _mm512_cmp_ps_mask(_mm512_abs_ps(f[g][t]), _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0;
       if (!wraps && !any_above(side.norm_l[t], kNormsOfL)) continue;
       const __m512i refined = dot_plane(panels[g], side.l[t]);
-      const __m512i first = wraps ? dot_plane(panels[g], side.q[t]) : _mm512_srai_epi32(_mm512_sub_epi32(sum[g][t], refined), 7);
-      const __m512 joined = _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), _mm512_cvtepi32_ps(first));
+      const __m512i first =
+          wraps ? dot_plane(panels[g], side.q[t]) : _mm512_srai_epi32(_mm512_sub_epi32(sum[g][t], refined), 7);
+      const __m512 joined =
+          _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), _mm512_cvtepi32_ps(first));
       f[g][t] = _mm512_mul_ps(joined, _mm512_set1_ps(0x1p7f));
     }
   }
@@ -227,7 +255,8 @@ inline void Words<Format_>::dots(const Panel* panels, const Side& side, __m512 (
   }
   const float norm = panels[0].norm_max > panels[1].norm_max ? panels[0].norm_max : panels[1].norm_max;
   const bool in_range = norm * side.norm_q_max <= kNormsOfQ && norm * side.norm_l_max <= kNormsOfL;
-  if (!in_range || _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0) [[unlikely]] repair(panels, side, sums, f);
+  if (!in_range || _mm512_cmp_ps_mask(largest, _mm512_set1_ps(kSeen), _CMP_GE_OQ) != 0) [[unlikely]]
+    repair(panels, side, sums, f);
 }
 
 struct KernelOf {

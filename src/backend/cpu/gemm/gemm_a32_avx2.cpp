@@ -1,8 +1,9 @@
-// Matrix-matrix products of the formats with blocks of 32 by AVX2, as words. Two planes are one integer of 15 bits here: 128 * I_q + I_l is exact, and
-// so are float(I_q) and float(I_l) of the contract, hence F = float(128 * I_q + I_l) / 128.
-#include "backend/cpu/gemm/skinny_avx2.h"
-#include "backend/cpu/gemm/gemm_avx2.h"
+// Matrix-matrix products of the formats with blocks of 32 by AVX2, as words. Two planes are one integer of 15 bits
+// here: 128 * I_q + I_l is exact, and so are float(I_q) and float(I_l) of the contract, hence F = float(128 * I_q +
+// I_l) / 128.
 #include "backend/cpu/gemm/block_columns_avx2.h"
+#include "backend/cpu/gemm/gemm_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -14,9 +15,10 @@ constexpr int kTileTokens = 6;  // all 12 sums in registers; the chains, read on
 template <class Format, int kPlanes, int kTokensOfTile = kTileTokens>
 struct Words {
   static constexpr int kTokens = kTokensOfTile;
-  // A block in the panel: of every row 8 pairs of elements 4r and 4r + 2, then 8 of elements 4r + 1 and 4r + 3, as words; d, m. Of the activations:
-  // [2 units of 8 pairs][token][pair], G of the contract, d.
-  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 16 * 64, kStripBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
+  // A block in the panel: of every row 8 pairs of elements 4r and 4r + 2, then 8 of elements 4r + 1 and 4r + 3, as
+  // words; d, m. Of the activations: [2 units of 8 pairs][token][pair], G of the contract, d.
+  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 16 * 64,
+                           kStripBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
   static constexpr int64_t kG = 2 * kTokens * 32, kLaidD = kG + 32, kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
@@ -29,7 +31,8 @@ struct Words {
       if constexpr (Columns::kSigned) {
         words = signed_words(columns[i]);
       } else {
-        words = {_mm256_sub_epi16(_mm256_and_si256(columns[i], low), offset), _mm256_sub_epi16(_mm256_srli_epi16(columns[i], 8), offset)};
+        words = {_mm256_sub_epi16(_mm256_and_si256(columns[i], low), offset),
+                 _mm256_sub_epi16(_mm256_srli_epi16(columns[i], 8), offset)};
       }
       store_256(words.even, out + 64 * i);
       store_256(words.odd, out + 64 * (8 + i));
@@ -45,8 +48,11 @@ struct Words {
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
     for (int t = 0; t < kTokens; ++t) {
       const int64_t at = rows[t] * task.k + 32 * b, block = rows[t] * (task.k / 32) + b;
-      const auto elements = [at](const int8_t* plane) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane + at)); };
-      const WordPairs words = kPlanes == 2 ? joined_words(elements(task.x.q), elements(task.x.l)) : signed_words(elements(task.x.q));
+      const auto elements = [at](const int8_t* plane) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane + at));
+      };
+      const WordPairs words =
+          kPlanes == 2 ? joined_words(elements(task.x.q), elements(task.x.l)) : signed_words(elements(task.x.q));
       store_256(words.even, out + 32 * t);
       store_256(words.odd, out + 32 * (kTokens + t));
       int sum = task.x.q_sums[block];
@@ -83,7 +89,8 @@ struct PanelsOf {
 struct FewOf {
   template <class Format>
   GemmKernel of() const noexcept {
-    return planes == 2 ? skinny_of_tiles<Words, Format, 2, kTileTokens>() : skinny_of_tiles<Words, Format, 1, kTileTokens>();
+    return planes == 2 ? skinny_of_tiles<Words, Format, 2, kTileTokens>()
+                       : skinny_of_tiles<Words, Format, 1, kTileTokens>();
   }
   int planes;
 };

@@ -1,8 +1,9 @@
-// Matrix-matrix products of the formats with blocks of 32 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each vpdpbusd multiplies 4
-// elements of 16 rows with 4 of one activation column (a plane of a token).
-//   A sum of integers I with |I| < 2^22 that begins at the bits of 3 * 2^22 is the float 3 * 2^22 + I without a conversion, and d * I rounded once is
-// fma(d, 3 * 2^22 + I, -d * 3 * 2^22), whose last product is exact for a d of half precision: an instruction less for every block, row and token. An
-// infinite d would give a NaN; panels with one take the long way.
+// Matrix-matrix products of the formats with blocks of 32 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each
+// vpdpbusd multiplies 4 elements of 16 rows with 4 of one activation column (a plane of a token).
+//   A sum of integers I with |I| < 2^22 that begins at the bits of 3 * 2^22 is the float 3 * 2^22 + I without a
+//   conversion, and d * I rounded once is
+// fma(d, 3 * 2^22 + I, -d * 3 * 2^22), whose last product is exact for a d of half precision: an instruction less for
+// every block, row and token. An infinite d would give a NaN; panels with one take the long way.
 #include <type_traits>
 
 #include "backend/cpu/gemm/gemm_avx512.h"
@@ -15,12 +16,13 @@ constexpr int kColumnsMax = 8;
 constexpr int32_t kFloatBits = 0x4B400000;  // of 3 * 2^22
 constexpr float kFloatStart = 0x1.8p23f;
 
-// How a block's term comes from its sum: with a minimum; by conversion; by the multiply-add above, or by conversion of a sum meant for it.
+// How a block's term comes from its sum: with a minimum; by conversion; by the multiply-add above, or by conversion of
+// a sum meant for it.
 enum class Terms { with_minimum, converted, folded, unfolded };
 template <class Format, int kPlanes>
-constexpr Terms kTerms = Format::kHasMin                                                  ? Terms::with_minimum
+constexpr Terms kTerms = Format::kHasMin                                         ? Terms::with_minimum
                          : kPlanes == 1 && std::is_base_of_v<HalfScales, Format> ? Terms::folded
-                                                                                          : Terms::converted;
+                                                                                 : Terms::converted;
 static_assert(32 * 128 * 127 < 1 << 22);
 // A block of 16 rows in the panel: 8 registers of weights, then d, then m or -d * kFloatStart.
 constexpr int64_t kWeightBytes = 8 * 64, kBlockBytes = kWeightBytes + 2 * 64;
@@ -91,12 +93,14 @@ Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexce
       if constexpr (kPlanes == 2) refined = sums(task.x.l_sums);
       if constexpr (Format::kHasMin) {
         const __m512 f = _mm512_cvtepi32_ps(first);
-        _mm512_store_ps(g + t * stride + b, kPlanes == 2 ? _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), f) : f);
+        _mm512_store_ps(g + t * stride + b,
+                        kPlanes == 2 ? _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(refined), f) : f);
       } else {
         const __m512i factor = _mm512_set1_epi32(-Format::kOffset);
         const __m512i from = _mm512_set1_epi32(kTerms<Format, kPlanes> == Terms::folded ? kFloatBits : 0);
         _mm512_store_si512(start + column * stride + b, _mm512_add_epi32(_mm512_mullo_epi32(first, factor), from));
-        if constexpr (kPlanes == 2) _mm512_store_si512(start + (column + 1) * stride + b, _mm512_mullo_epi32(refined, factor));
+        if constexpr (kPlanes == 2)
+          _mm512_store_si512(start + (column + 1) * stride + b, _mm512_mullo_epi32(refined, factor));
       }
     }
   }
@@ -105,13 +109,15 @@ Tile make_tile(const LinearTask& task, int64_t token, std::byte* scratch) noexce
 
 // Terms t of one block for kGroups groups of rows and the chains c.
 template <Terms kOf, int kPlanes, int kTokens, int kGroups>
-inline void add_block(const Tile& tile, int64_t b, const std::byte* const* panel, __m512 (&c)[kTokens][kGroups]) noexcept {
+inline void add_block(const Tile& tile, int64_t b, const std::byte* const* panel,
+                      __m512 (&c)[kTokens][kGroups]) noexcept {
   constexpr int kColumns = kPlanes * kTokens;
   const int64_t stride = padded(tile.n_blocks);
   __m512i sum[kColumns][kGroups];
   for (int column = 0; column < kColumns; ++column) {
     for (int g = 0; g < kGroups; ++g) {
-      sum[column][g] = kOf == Terms::with_minimum ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column * stride + b]);
+      sum[column][g] =
+          kOf == Terms::with_minimum ? _mm512_setzero_si512() : _mm512_set1_epi32(tile.start[column * stride + b]);
     }
   }
 #pragma GCC unroll 8
@@ -130,10 +136,12 @@ inline void add_block(const Tile& tile, int64_t b, const std::byte* const* panel
       __m512i whole = sum[t * kPlanes][g];
       if constexpr (kOf == Terms::unfolded) whole = _mm512_sub_epi32(whole, _mm512_set1_epi32(kFloatBits));
       __m512 f = kOf == Terms::folded ? _mm512_castsi512_ps(whole) : _mm512_cvtepi32_ps(whole);
-      if constexpr (kPlanes == 2) f = _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(sum[t * kPlanes + 1][g]), f);
+      if constexpr (kPlanes == 2)
+        f = _mm512_fmadd_ps(_mm512_set1_ps(0x1p-7f), _mm512_cvtepi32_ps(sum[t * kPlanes + 1][g]), f);
       __m512 term;
       if constexpr (kOf == Terms::with_minimum) {
-        term = _mm512_fmadd_ps(d, f, _mm512_mul_ps(_mm512_load_ps(scales + kRows), _mm512_set1_ps(tile.g[t * stride + b])));
+        term = _mm512_fmadd_ps(d, f,
+                               _mm512_mul_ps(_mm512_load_ps(scales + kRows), _mm512_set1_ps(tile.g[t * stride + b])));
       } else if constexpr (kOf == Terms::folded) {
         term = _mm512_fmadd_ps(d, f, _mm512_load_ps(scales + kRows));
       } else {
@@ -146,7 +154,8 @@ inline void add_block(const Tile& tile, int64_t b, const std::byte* const* panel
 
 // kTokens tokens against kGroups * 16 rows: the 8 chunks and the tree of the contract, then the bias.
 template <Terms kOf, int kPlanes, int kTokens, int kGroups>
-void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std::byte* panel, int64_t row, int64_t row_end) noexcept {
+void run_tile(const LinearTask& task, const Tile& tile, int64_t token, const std::byte* panel, int64_t row,
+              int64_t row_end) noexcept {
   const std::byte* groups[kGroups];
   for (int g = 0; g < kGroups; ++g) groups[g] = panel + g * tile.n_blocks * kBlockBytes;
   __m512 chunks[8][kTokens][kGroups];
@@ -176,7 +185,8 @@ void run_tokens(const LinearTask& task, int64_t token, const std::byte* panel, i
 }
 
 template <class Format>
-void run_two_planes(const LinearTask& task, const std::byte* panel, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+void run_two_planes(const LinearTask& task, const std::byte* panel, int64_t row_begin, int64_t row_end,
+                    std::byte* scratch) noexcept {
   constexpr Terms kOf = kTerms<Format, 2>;
   for (int64_t token = 0; token < task.n_tokens; token += 4) {
     if (task.n_tokens - token > 2) run_tokens<Format, kOf, 2, 4>(task, token, panel, row_begin, row_end, scratch);
@@ -185,7 +195,8 @@ void run_two_planes(const LinearTask& task, const std::byte* panel, int64_t row_
 }
 
 template <class Format, Terms kOf>
-void run_one_plane(const LinearTask& task, const std::byte* panel, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+void run_one_plane(const LinearTask& task, const std::byte* panel, int64_t row_begin, int64_t row_end,
+                   std::byte* scratch) noexcept {
   for (int64_t token = 0; token < task.n_tokens;) {
     const int64_t left = task.n_tokens - token;
     if (left > 4 && left != 8) {
@@ -200,7 +211,8 @@ void run_one_plane(const LinearTask& task, const std::byte* panel, int64_t row_b
 
 // All tokens against the panel of rows [row_begin, row_end).
 template <class Format>
-void run_panel(const LinearTask& task, bool finite, const std::byte* panel, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
+void run_panel(const LinearTask& task, bool finite, const std::byte* panel, int64_t row_begin, int64_t row_end,
+               std::byte* scratch) noexcept {
   constexpr Terms kOf = kTerms<Format, 1>;
   if (task.x.planes == 2) return run_two_planes<Format>(task, panel, row_begin, row_end, scratch);
   if constexpr (kOf == Terms::folded) {
@@ -224,7 +236,8 @@ void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte*
 
 size_t scratch_bytes(const LinearTask& task) noexcept {
   const int64_t n_blocks = task.k / 32;
-  return static_cast<size_t>(panel_rows_of(n_blocks) / kRows * n_blocks * kBlockBytes + 2 * kColumnsMax * padded(n_blocks) * 4);
+  return static_cast<size_t>(panel_rows_of(n_blocks) / kRows * n_blocks * kBlockBytes +
+                             2 * kColumnsMax * padded(n_blocks) * 4);
 }
 
 struct KernelOf {

@@ -1,11 +1,13 @@
-// Matrix-matrix products of the formats with blocks of 32 and small unsigned weights by AVX2's byte multiplication, for activations of one
-// plane. (Two planes are one word of 15 bits, which gemm_a32_avx2.cpp multiplies at no cost for the second.)
-//   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only the sum without the offset has to
+// Matrix-matrix products of the formats with blocks of 32 and small unsigned weights by AVX2's byte multiplication, for
+// activations of one plane. (Two planes are one word of 15 bits, which gemm_a32_avx2.cpp multiplies at no cost for the
+// second.)
+//   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only
+//   the sum without the offset has to
 // fit.
 //   Few tokens have weights of 8 bits here too (SignedBytes); for many their words are the faster.
-#include "backend/cpu/gemm/skinny_avx2.h"
-#include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemm/block_columns_avx2.h"
+#include "backend/cpu/gemm/gemm_avx2.h"
+#include "backend/cpu/gemm/skinny_avx2.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -27,9 +29,10 @@ struct Bytes {
   static constexpr int kPerSum = 8 * 2 * kWeightMax<Format> * 127 <= 32767 ? 8 : 4;
   static_assert(kPerSum * 2 * kWeightMax<Format> * 127 <= 32767);
   static_assert(Format::kOffset == 0 || kPerSum == 8);
-  // A block in the panel: 8 dwords of every row, d, m. Of the activations: [token][32]; what a block's sum begins with, a pair of words;
-  // G of the contract; d.
-  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 8 * 64, kStripBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
+  // A block in the panel: 8 dwords of every row, d, m. Of the activations: [token][32]; what a block's sum begins with,
+  // a pair of words; G of the contract; d.
+  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 8 * 64,
+                           kStripBytes = kD + (Format::kHasMin ? 2 : 1) * 64;
   static constexpr int64_t kStart = kTokens * 32, kG = kStart + 16, kLaidD = kG + 16, kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
@@ -96,7 +99,8 @@ struct Bytes {
 };
 
 // sum += (a, b) * x, where the weights' signs are given to the activations.
-inline void add_signed_bytes(const __m256i (&weights)[2], const __m256i (&magnitudes)[2], __m256i ones, const int32_t* x, __m256i* sum) noexcept {
+inline void add_signed_bytes(const __m256i (&weights)[2], const __m256i (&magnitudes)[2], __m256i ones,
+                             const int32_t* x, __m256i* sum) noexcept {
   __m256i v, product;
   asm("vpbroadcastd %[x], %[v]\n\t"
       "vpsignb %[a], %[v], %[product]\n\t"
@@ -108,17 +112,20 @@ inline void add_signed_bytes(const __m256i (&weights)[2], const __m256i (&magnit
       "vpaddd %[product], %[sum0], %[sum0]\n\t"
       "vpaddd %[v], %[sum1], %[sum1]"
       : [sum0] "+x"(sum[0]), [sum1] "+x"(sum[1]), [v] "=&x"(v), [product] "=&x"(product)
-      : [a] "x"(weights[0]), [b] "x"(weights[1]), [abs_a] "x"(magnitudes[0]), [abs_b] "x"(magnitudes[1]), [ones] "x"(ones), [x] "m"(*x));
+      : [a] "x"(weights[0]), [b] "x"(weights[1]), [abs_a] "x"(magnitudes[0]), [abs_b] "x"(magnitudes[1]),
+        [ones] "x"(ones), [x] "m"(*x));
 }
 
-// Weights of 8 bits: a magnitude of at most 128 is a byte without sign, and a pair of products fits a word; words are half as much to unpack again.
+// Weights of 8 bits: a magnitude of at most 128 is a byte without sign, and a pair of products fits a word; words are
+// half as much to unpack again.
 static_assert(2 * 128 * 127 <= 32767);
 template <class Format, int, int kTokensOfTile>
 struct SignedBytes {
   static_assert(BlockColumns<Format>::kSigned && !Format::kHasMin);
   static constexpr int kTokens = kTokensOfTile;
   // A block in the panel: 8 dwords of every row, d. Of the activations: [token][32], d.
-  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 8 * 64, kStripBytes = kD + 64, kLaidD = kTokens * 32, kTileBytes = kLaidD + 32;
+  static constexpr int64_t kBlock = 32, kBlocksNear = 16, kD = 8 * 64, kStripBytes = kD + 64, kLaidD = kTokens * 32,
+                           kTileBytes = kLaidD + 32;
 
   static void build(const LinearTask&, const std::byte** p, std::byte* out) noexcept {
     __m256i columns[8];
@@ -130,7 +137,8 @@ struct SignedBytes {
 
   static void lay(const LinearTask& task, const int64_t* rows, int64_t b, std::byte* out) noexcept {
     for (int t = 0; t < kTokens; ++t) {
-      store_256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(task.x.q + rows[t] * task.k + 32 * b)), out + 32 * t);
+      store_256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(task.x.q + rows[t] * task.k + 32 * b)),
+                out + 32 * t);
       reinterpret_cast<float*>(out + kLaidD)[t] = task.x.d[rows[t] * (task.k / 32) + b];
     }
   }

@@ -1,13 +1,14 @@
-// What the AVX2 matrix-matrix kernels share. 8 rows are the 8 lanes of a register; a strip is two such groups, and the loops multiply a strip with
-// a tile of few tokens so that every sum stays in a register. Included by kernel files only; everything here is local to the file that includes it.
+// What the AVX2 matrix-matrix kernels share. 8 rows are the 8 lanes of a register; a strip is two such groups, and the
+// loops multiply a strip with a tile of few tokens so that every sum stays in a register. Included by kernel files
+// only; everything here is local to the file that includes it.
 //   What differs comes in as a class Kernel:
 //   kBlock                   elements of a block: 32 or 256
 //   kTokens                  tokens of its tile
 //   kStripBytes, kTileBytes  of one block of a strip in the panel, and of a tile's activations
 //   kBlocksNear              blocks of a strip that the first-level cache holds beside the activations
-//   build(task, p, out)      unpacks the block of 8 rows at p; registers of the other group lie between its own, 64 bytes apart
-//   lay(task, rows, b, out)  block b of the activations of kTokens rows
-//   run(w, x, n, c)          adds the terms of n blocks to the chains c[token][group]
+//   build(task, p, out)      unpacks the block of 8 rows at p; registers of the other group lie between its own, 64
+//   bytes apart lay(task, rows, b, out)  block b of the activations of kTokens rows run(w, x, n, c)          adds the
+//   terms of n blocks to the chains c[token][group]
 #pragma once
 
 #include <immintrin.h>
@@ -21,7 +22,8 @@ constexpr int64_t kRows = 8;
 constexpr int kGroups = 2;
 constexpr int64_t kStripRows = kRows * kGroups;
 constexpr int kTokensNear = 12;  // tokens that run against a strip's blocks while these are in the first-level cache
-constexpr int64_t kLaidBytes = 1024 * 1024;  // what the laid activations may take; the tokens beyond unpack the weights once more
+constexpr int64_t kLaidBytes =
+    1024 * 1024;  // what the laid activations may take; the tokens beyond unpack the weights once more
 
 inline __m256i load_256(const void* p, int64_t at) noexcept {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(static_cast<const std::byte*>(p) + at));
@@ -29,7 +31,9 @@ inline __m256i load_256(const void* p, int64_t at) noexcept {
 
 inline void store_256(__m256i v, std::byte* p) noexcept { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
 
-inline __m256i widen(const int8_t* p) noexcept { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline __m256i widen(const int8_t* p) noexcept {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 
 inline const float* floats(const std::byte* p) noexcept { return reinterpret_cast<const float*>(p); }
 inline const int32_t* dwords(const std::byte* p) noexcept { return reinterpret_cast<const int32_t*>(p); }
@@ -44,8 +48,8 @@ inline void transpose_parts(const __m256i* r, __m256i* out) noexcept {
   out[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
 }
 
-// Bytes at..at + 15 of 8 rows to 4 registers of a dword of every row. Halves are put together as they are loaded: a permutation across registers has one
-// port, which transposing whole registers would wait for.
+// Bytes at..at + 15 of 8 rows to 4 registers of a dword of every row. Halves are put together as they are loaded: a
+// permutation across registers has one port, which transposing whole registers would wait for.
 inline void transpose_16_bytes(const std::byte* const* p, int64_t at, __m256i* columns) noexcept {
   const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[i] + at)); };
   __m256i r[4];
@@ -86,8 +90,9 @@ inline void store_columns(const __m256i* rows, std::byte* out) noexcept {
   for (int d = 0; d < 8; ++d) store_256(columns[d], out + 64 * d);
 }
 
-// The loops below are in assembly because the sums of a tile leave four registers over, which the compiler's own order of instructions exceeds.
-// x is one dword of activations: 4 bytes, of which each pair gives a word, or 2 words, which give a dword.
+// The loops below are in assembly because the sums of a tile leave four registers over, which the compiler's own order
+// of instructions exceeds. x is one dword of activations: 4 bytes, of which each pair gives a word, or 2 words, which
+// give a dword.
 
 // sum = a * x, b * x
 inline void begin_bytes(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noexcept {
@@ -145,7 +150,8 @@ inline void add_words(__m256i a, __m256i b, const int32_t* x, __m256i* sum) noex
 // Sums of 8 kUnits pairs of words. w: [pair][group]; x: [unit of 8 pairs][token][pair].
 // Inlined always: else the sums are in memory.
 template <int kUnits, int kTokens>
-[[gnu::always_inline]] inline void sums_of_words(const std::byte* w, const std::byte* x, __m256i (&sum)[kTokens][kGroups]) noexcept {
+[[gnu::always_inline]] inline void sums_of_words(const std::byte* w, const std::byte* x,
+                                                 __m256i (&sum)[kTokens][kGroups]) noexcept {
   for (int unit = 0; unit < kUnits; ++unit, w += 8 * 64, x += kTokens * 32) {
 #pragma GCC unroll 8
     for (int p = 0; p < 8; ++p) {
@@ -156,10 +162,11 @@ template <int kUnits, int kTokens>
   }
 }
 
-// The terms of a block of 32 from its sums, to the chains. scales: d of both groups, then m where the format has a minimum; g and d of each token.
+// The terms of a block of 32 from its sums, to the chains. scales: d of both groups, then m where the format has a
+// minimum; g and d of each token.
 template <bool kHasMin, int kTokens>
-inline void add_terms(const __m256i (&sum)[kTokens][kGroups], const std::byte* scales, const float* g_of_token, const float* d_of_token,
-                      __m256 (&c)[kTokens][kGroups]) noexcept {
+inline void add_terms(const __m256i (&sum)[kTokens][kGroups], const std::byte* scales, const float* g_of_token,
+                      const float* d_of_token, __m256 (&c)[kTokens][kGroups]) noexcept {
   for (int t = 0; t < kTokens; ++t) {
     for (int g = 0; g < kGroups; ++g) {
       const __m256 f = _mm256_cvtepi32_ps(sum[t][g]), d = _mm256_load_ps(floats(scales + 32 * g));
@@ -177,7 +184,8 @@ inline void add_terms(const __m256i (&sum)[kTokens][kGroups], const std::byte* s
 
 // The tree of the contract over the 8 chunks, then the bias.
 template <int kTokens>
-inline void store_tile(const LinearTask& task, const __m256 (*chunks)[kTokens][kGroups], int64_t token, int64_t row, int64_t row_end) noexcept {
+inline void store_tile(const LinearTask& task, const __m256 (*chunks)[kTokens][kGroups], int64_t token, int64_t row,
+                       int64_t row_end) noexcept {
   for (int t = 0; t < kTokens && token + t < task.n_tokens; ++t) {
     for (int g = 0; g < kGroups; ++g) {
       const auto pair = [&](int i) { return _mm256_add_ps(chunks[i][t][g], chunks[i + 1][t][g]); };
@@ -197,8 +205,8 @@ inline void store_tile(const LinearTask& task, const __m256 (*chunks)[kTokens][k
 
 // A strip against n_tiles tiles, one behind the other from `token` on.
 template <class Kernel>
-void run_strip(const LinearTask& task, const std::byte* strip, const std::byte* x, int64_t n_tiles, int64_t token, int64_t row,
-               int64_t row_end) noexcept {
+void run_strip(const LinearTask& task, const std::byte* strip, const std::byte* x, int64_t n_tiles, int64_t token,
+               int64_t row, int64_t row_end) noexcept {
   constexpr int kTiles = kTokensNear / Kernel::kTokens;
   const int64_t n_blocks = task.k / Kernel::kBlock;
   __m256 chunks[kTiles][8][Kernel::kTokens][kGroups];
@@ -210,7 +218,8 @@ void run_strip(const LinearTask& task, const std::byte* strip, const std::byte* 
     for (int64_t b = i * n_blocks / 8; b < end; b += Kernel::kBlocksNear) {
       const int64_t n = smaller(Kernel::kBlocksNear, end - b);
       for (int64_t tile = 0; tile < n_tiles; ++tile) {
-        Kernel::run(strip + b * Kernel::kStripBytes, x + (tile * n_blocks + b) * Kernel::kTileBytes, n, chunks[tile][i]);
+        Kernel::run(strip + b * Kernel::kStripBytes, x + (tile * n_blocks + b) * Kernel::kTileBytes, n,
+                    chunks[tile][i]);
       }
     }
   }

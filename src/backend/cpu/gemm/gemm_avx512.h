@@ -1,5 +1,5 @@
-// What the AVX-512 matrix-matrix kernels share: 16 rows are the 16 lanes of a register. Included by kernel files only; everything here is local to the
-// file that includes it.
+// What the AVX-512 matrix-matrix kernels share: 16 rows are the 16 lanes of a register. Included by kernel files only;
+// everything here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kRows = 16;
 
-inline __mmask16 first_lanes(int64_t n) noexcept { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n > 0 ? (1 << n) - 1 : 0); }
+inline __mmask16 first_lanes(int64_t n) noexcept {
+  return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n > 0 ? (1 << n) - 1 : 0);
+}
 
 // 16 rows of 8 dwords to 8 registers of 16 rows. row(i) gives 32 bytes.
 template <class Row>

@@ -1,7 +1,8 @@
-// The loops of the AVX-512 matrix-matrix kernels over superblocks of 256. The tokens of a pass are laid out in tiles once. Then of every 32 rows (two
-// groups: the lanes of a register) one superblock after the other is unpacked and, near in the first-level cache, meets all tiles. The chains of
-// the contract's 8 chunks of K wait in memory from one superblock to the next; what a chunk gives goes up the contract's tree at once.
-// Included by kernel files only; everything here is local to the file that includes it.
+// The loops of the AVX-512 matrix-matrix kernels over superblocks of 256. The tokens of a pass are laid out in tiles
+// once. Then of every 32 rows (two groups: the lanes of a register) one superblock after the other is unpacked and,
+// near in the first-level cache, meets all tiles. The chains of the contract's 8 chunks of K wait in memory from one
+// superblock to the next; what a chunk gives goes up the contract's tree at once. Included by kernel files only;
+// everything here is local to the file that includes it.
 //
 // A Kernel has
 //   kTokens                       tokens of a tile at most
@@ -10,7 +11,8 @@
 //   Format                        as in unpack_a256.h
 //   unpack(task, p, panel)        the superblocks p of 16 rows
 //   lay(task, token, n, b, side)  superblock b of n tokens
-//   dots(panels, side, f)         F of the contract for two panels and as many tokens as f has; where d of the panel has a factor, F has its inverse
+//   dots(panels, side, f)         F of the contract for two panels and as many tokens as f has; where d of the panel
+//   has a factor, F has its inverse
 // Panels have minima[kMinima][32], d[16] and m[16] (both times the same factor), sides have minima[kTokens][] and d[].
 #pragma once
 
@@ -27,9 +29,11 @@ constexpr int64_t kSideBytes = 1024 * 1024;  // what the laid tokens may take; t
 inline int64_t divide_up(int64_t a, int64_t b) noexcept { return (a + b - 1) / b; }
 inline int64_t larger(int64_t a, int64_t b) noexcept { return a > b ? a : b; }
 
-// sums[token] += the products of pairs of words of 16 rows with those of the tokens. Pair by pair, so that the tokens' chains run side by side.
+// sums[token] += the products of pairs of words of 16 rows with those of the tokens. Pair by pair, so that the tokens'
+// chains run side by side.
 template <int kPairs, int kUsed, int kStride>
-inline void add_pairs(const int16_t (*of_rows)[32], const int32_t (*of_token)[kStride], __m512i (&sums)[kUsed]) noexcept {
+inline void add_pairs(const int16_t (*of_rows)[32], const int32_t (*of_token)[kStride],
+                      __m512i (&sums)[kUsed]) noexcept {
   for (int p = 0; p < kPairs; ++p) {
     const __m512i pairs = _mm512_load_si512(of_rows[p]);
     for (int t = 0; t < kUsed; ++t) sums[t] = _mm512_dpwssd_epi32(sums[t], pairs, _mm512_set1_epi32(of_token[t][p]));
@@ -77,8 +81,8 @@ inline void keep(const Step& step, int64_t token, int g, __m512 (&c)[kUsed], Lev
 
 // Panels of two groups of rows against the kUsed tokens of a tile.
 template <class Kernel, int kUsed>
-void run_superblock(const Step& step, const typename Kernel::Panel* panels, const typename Kernel::Side& side, int64_t token,
-                    Levels<Kernel::kTokens>& levels) noexcept {
+void run_superblock(const Step& step, const typename Kernel::Panel* panels, const typename Kernel::Side& side,
+                    int64_t token, Levels<Kernel::kTokens>& levels) noexcept {
   __m512 f[2][kUsed];
   Kernel::template dots<kUsed>(panels, side, f);
   for (int g = 0; g < 2; ++g) {
@@ -106,10 +110,12 @@ void run_superblock(const Step& step, const typename Kernel::Panel* panels, cons
 }
 
 template <class Kernel>
-using RunSuperblock = void (*)(const Step&, const typename Kernel::Panel*, const typename Kernel::Side&, int64_t, Levels<Kernel::kTokens>&) noexcept;
+using RunSuperblock = void (*)(const Step&, const typename Kernel::Panel*, const typename Kernel::Side&, int64_t,
+                               Levels<Kernel::kTokens>&) noexcept;
 
 template <class Kernel, int... kMinusOne>
-constexpr std::array<RunSuperblock<Kernel>, sizeof...(kMinusOne)> run_superblocks(std::integer_sequence<int, kMinusOne...>) noexcept {
+constexpr std::array<RunSuperblock<Kernel>, sizeof...(kMinusOne)> run_superblocks(
+    std::integer_sequence<int, kMinusOne...>) noexcept {
   return {&run_superblock<Kernel, kMinusOne + 1>...};
 }
 
@@ -118,7 +124,8 @@ template <int kTokens>
 class Tiles {
  public:
   Tiles() = default;
-  Tiles(int64_t begin, int64_t end) noexcept : begin_(begin), n_tokens_(end - begin), count_(divide_up(end - begin, kTokens)) {}
+  Tiles(int64_t begin, int64_t end) noexcept
+      : begin_(begin), n_tokens_(end - begin), count_(divide_up(end - begin, kTokens)) {}
   int64_t count() const noexcept { return count_; }
 
   // work(tile, token, n)
@@ -137,11 +144,13 @@ class Tiles {
   int64_t begin_ = 0, n_tokens_ = 0, count_ = 0;
 };
 
-// Fetches a part of what will be read of 32 rows from p on, while a tile of `count` runs: no processor follows as many rows by itself.
+// Fetches a part of what will be read of 32 rows from p on, while a tile of `count` runs: no processor follows as many
+// rows by itself.
 inline void fetch_part(const std::byte* p, int64_t bytes, int64_t row_bytes, int64_t tile, int64_t count) noexcept {
   for (int64_t row = 2 * kRows * tile / count; row < 2 * kRows * (tile + 1) / count; ++row) {
     const std::byte* of_row = p + row * row_bytes;
-    for (int64_t at = 0; at < bytes + 63; at += 64) _mm_prefetch(reinterpret_cast<const char*>(of_row + at), _MM_HINT_T1);
+    for (int64_t at = 0; at < bytes + 63; at += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(of_row + at), _MM_HINT_T1);
   }
 }
 
@@ -153,15 +162,13 @@ class GemmLoops {
   static constexpr int kTokens = Kernel::kTokens;
 
   GemmLoops(const LinearTask& task, std::byte* scratch) noexcept
-      : task_(task),
-        n_blocks_(task.k / 256),
-        block_bytes_(Kernel::Format::block_bytes(task)),
-        panels_(reinterpret_cast<Panel*>(scratch)),
-        levels_(reinterpret_cast<Levels<kTokens>*>(panels_ + 2)),
+      : task_(task), n_blocks_(task.k / 256), block_bytes_(Kernel::Format::block_bytes(task)),
+        panels_(reinterpret_cast<Panel*>(scratch)), levels_(reinterpret_cast<Levels<kTokens>*>(panels_ + 2)),
         sides_(reinterpret_cast<Side*>(levels_ + tiles_max(task))) {}
 
   static size_t scratch_bytes(const LinearTask& task) noexcept {
-    return 2 * sizeof(Panel) + static_cast<size_t>(tiles_max(task)) * (sizeof(Levels<kTokens>) + static_cast<size_t>(task.k / 256) * sizeof(Side));
+    return 2 * sizeof(Panel) + static_cast<size_t>(tiles_max(task)) *
+                                   (sizeof(Levels<kTokens>) + static_cast<size_t>(task.k / 256) * sizeof(Side));
   }
 
   void run(int64_t row_begin, int64_t row_end) noexcept {
@@ -177,11 +184,14 @@ class GemmLoops {
 
  private:
   static int64_t tiles_max(const LinearTask& task) noexcept {  // of a pass
-    return smaller(larger(1, kSideBytes / (task.k / 256 * static_cast<int64_t>(sizeof(Side)))), divide_up(task.n_tokens, kTokens));
+    return smaller(larger(1, kSideBytes / (task.k / 256 * static_cast<int64_t>(sizeof(Side)))),
+                   divide_up(task.n_tokens, kTokens));
   }
 
   void lay(int64_t b) noexcept {
-    tiles_.for_each([&](int64_t tile, int64_t token, int64_t n) { Kernel::lay(task_, token, n, b, sides_[b * tiles_.count() + tile]); });
+    tiles_.for_each([&](int64_t tile, int64_t token, int64_t n) {
+      Kernel::lay(task_, token, n, b, sides_[b * tiles_.count() + tile]);
+    });
   }
 
   void run_chunk(Step step) noexcept {
@@ -228,9 +238,9 @@ class GemmLoops {
 
   const LinearTask& task_;
   const int64_t n_blocks_, block_bytes_;
-  Panel* const panels_;             // of two groups of rows
-  Levels<kTokens>* const levels_;   // [tiles]
-  Side* const sides_;               // [superblocks][tiles]
+  Panel* const panels_;            // of two groups of rows
+  Levels<kTokens>* const levels_;  // [tiles]
+  Side* const sides_;              // [superblocks][tiles]
   Tiles<kTokens> tiles_;
 };
 

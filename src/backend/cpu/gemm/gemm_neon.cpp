@@ -1,4 +1,5 @@
-// Matrix-matrix products by NEON with the dot product instruction: sdot multiplies 4 elements of 4 rows with 4 elements of one column.
+// Matrix-matrix products by NEON with the dot product instruction: sdot multiplies 4 elements of 4 rows with 4 elements
+// of one column.
 #include "backend/cpu/gemm/gemm_neon.h"
 
 namespace assay::backend::cpu {
@@ -22,7 +23,8 @@ struct DotProduct {
   // sum[2 * column + half of the rows]
   static void add(const int8_t* w, const int8_t* const* x, Sums& sum) noexcept {
     for (int h = 0; h < 2; ++h) {
-      const int8x16_t w0 = vld1q_s8(w + 64 * h), w1 = vld1q_s8(w + 64 * h + 16), w2 = vld1q_s8(w + 64 * h + 32), w3 = vld1q_s8(w + 64 * h + 48);
+      const int8x16_t w0 = vld1q_s8(w + 64 * h), w1 = vld1q_s8(w + 64 * h + 16), w2 = vld1q_s8(w + 64 * h + 32),
+                      w3 = vld1q_s8(w + 64 * h + 48);
       for (int column = 0; column < kColumns; ++column) {
         const int8x16_t v = vld1q_s8(x[column]);
         int32x4_t& s = sum.v[2 * column + h];

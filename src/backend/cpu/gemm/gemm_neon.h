@@ -1,10 +1,11 @@
-// Matrix-matrix products of every quantised format by NEON, shared by the sets that differ in the instruction for signed bytes. Rows go through a panel in
-// groups of 8, as signed bytes in the order that the instruction wants, against 4 columns of activations (column = token * planes + plane) that are read
-// where they lie. Included by kernel files only; everything here is local to the file that includes it. The class Dot says of the instruction:
+// Matrix-matrix products of every quantised format by NEON, shared by the sets that differ in the instruction for
+// signed bytes. Rows go through a panel in groups of 8, as signed bytes in the order that the instruction wants,
+// against 4 columns of activations (column = token * planes + plane) that are read where they lie. Included by kernel
+// files only; everything here is local to the file that includes it. The class Dot says of the instruction:
 //   pack(rows, out)          16 elements of 8 rows to 8 registers
 //   add(w, x, sum)           adds their products with 16 elements of the 4 columns x
-//   kScaleRegisters, spread  how a number of each row lies beside the sums: sum[i] goes with register i % kScaleRegisters
-//   column(sum, c)           the sums of column c, rows in order
+//   kScaleRegisters, spread  how a number of each row lies beside the sums: sum[i] goes with register i %
+//   kScaleRegisters column(sum, c)           the sums of column c, rows in order
 #pragma once
 
 #include "backend/cpu/gemm/gemm_panels.h"
@@ -25,7 +26,8 @@ inline Sums no_sums() noexcept {
   return sums;
 }
 
-// A block of 8 rows in the panel: packed weights of groups of 16, then for superblocks the groups' scales and minima (words of 8 rows each), then d and m.
+// A block of 8 rows in the panel: packed weights of groups of 16, then for superblocks the groups' scales and minima
+// (words of 8 rows each), then d and m.
 template <class Unpack, bool kSuperblock>
 struct Layout : Unpack {
   static constexpr int kElements = kSuperblock ? 256 : 32, kGroups = kElements / 16;
@@ -40,7 +42,8 @@ int64_t panel_rows_of(const LinearTask& task) noexcept {
 
 // One row of a superblock: weights [16 groups], scales and minima into the words of its place among 8.
 template <class Dot, class L>
-inline void unpack_superblock(const LinearTask& task, const std::byte* p, int row, int8x16_t* w, std::byte* out) noexcept {
+inline void unpack_superblock(const LinearTask& task, const std::byte* p, int row, int8x16_t* w,
+                              std::byte* out) noexcept {
   const auto block = L::open(task, p);
   for (int half = 0; half < 2; ++half) L::unpack(block, half, w + 8 * half);
   const SubScales s = L::sub_scales(block);
@@ -119,7 +122,8 @@ inline void block_sums(const Columns& c, int64_t b, const std::byte* w, Ints8* d
       Sums sum = no_sums();
       for (int i = 0; i < L::kSubBlock / 16; ++i) add_group(g + i, sum);
       const auto* scales = reinterpret_cast<const int32_t*>(w + L::kScales + 64 * g);
-      for (int i = 0; i < 8; ++i) total.v[i] = vmlaq_s32(total.v[i], sum.v[i], vld1q_s32(scales + 4 * (i % Dot::kScaleRegisters)));
+      for (int i = 0; i < 8; ++i)
+        total.v[i] = vmlaq_s32(total.v[i], sum.v[i], vld1q_s32(scales + 4 * (i % Dot::kScaleRegisters)));
     }
   }
   for (int column = 0; column < kColumns; ++column) {
@@ -152,7 +156,8 @@ inline void store_rows(const LinearTask& task, const Floats8* c, int64_t token, 
   float sum[kRows];
   store_8(sum, add_8(add_8(pair(0), pair(2)), add_8(pair(4), pair(6))));
   float* y = task.y.data + token * task.y.stride;
-  for (int64_t r = row; r < smaller(row + kRows, row_end); ++r) y[r] = task.bias == nullptr ? sum[r - row] : sum[r - row] + task.bias[r];
+  for (int64_t r = row; r < smaller(row + kRows, row_end); ++r)
+    y[r] = task.bias == nullptr ? sum[r - row] : sum[r - row] + task.bias[r];
 }
 
 // 8 rows x 4 columns.
@@ -190,12 +195,15 @@ void run_tile(const LinearTask& task, const std::byte* panel, int64_t token, int
 template <class Dot, class L>
 void gemm(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
   const int64_t group_bytes = task.k / L::kElements * L::kBytes;
-  const auto build = [&](int64_t row, int64_t end, int64_t group) { build_group<Dot, L>(task, row, end, scratch + group * group_bytes); };
+  const auto build = [&](int64_t row, int64_t end, int64_t group) {
+    build_group<Dot, L>(task, row, end, scratch + group * group_bytes);
+  };
   const auto run = [&](int64_t begin, int64_t end) {
     for (int64_t token = 0; token < task.n_tokens; token += kColumns / task.x.planes) {
       for (int64_t row = begin; row < end; row += kRows) {
         const std::byte* group = scratch + (row - begin) / kRows * group_bytes;
-        task.x.planes == 2 ? run_tile<Dot, L, 2>(task, group, token, row, end) : run_tile<Dot, L, 1>(task, group, token, row, end);
+        task.x.planes == 2 ? run_tile<Dot, L, 2>(task, group, token, row, end)
+                           : run_tile<Dot, L, 1>(task, group, token, row, end);
       }
     }
   };

@@ -1,4 +1,5 @@
-// Matrix-matrix products by NEON with the matrix instruction of I8MM: smmla multiplies 8 elements of 2 rows with 8 elements of 2 columns.
+// Matrix-matrix products by NEON with the matrix instruction of I8MM: smmla multiplies 8 elements of 2 rows with 8
+// elements of 2 columns.
 #include "backend/cpu/gemm/gemm_neon.h"
 
 namespace assay::backend::cpu {
@@ -13,7 +14,8 @@ struct MatrixProduct {
   // [pair of rows][8 elements of both, then the next 8]
   static void pack(const int8x16_t* rows, int8_t* out) noexcept {
     for (int pair = 0; pair < 4; ++pair) {
-      for (int half = 0; half < 2; ++half) vst1q_s8(out + 32 * pair + 16 * half, zip_halves(rows[2 * pair], rows[2 * pair + 1], half));
+      for (int half = 0; half < 2; ++half)
+        vst1q_s8(out + 32 * pair + 16 * half, zip_halves(rows[2 * pair], rows[2 * pair + 1], half));
     }
   }
 

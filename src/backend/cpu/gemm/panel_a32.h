@@ -1,5 +1,6 @@
-// Rows of the formats with blocks of 32, unpacked for the matrix-matrix kernels: 32 bytes a block, element order, as weight + kOffset, unsigned.
-// Included by kernel files only (AVX2 is enough); everything here is local to the file that includes it.
+// Rows of the formats with blocks of 32, unpacked for the matrix-matrix kernels: 32 bytes a block, element order, as
+// weight + kOffset, unsigned. Included by kernel files only (AVX2 is enough); everything here is local to the file that
+// includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -76,16 +77,20 @@ struct RowsQ8_0 : HalfScales {
   static constexpr int kBlockBytes = sizeof(quant::BlockQ8_0), kOffset = 128;
   static constexpr bool kHasMin = false;
   static __m256i weights(const std::byte* p) noexcept {
-    return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + offsetof(quant::BlockQ8_0, q))), _mm256_set1_epi8(-128));
+    return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + offsetof(quant::BlockQ8_0, q))),
+                            _mm256_set1_epi8(-128));
   }
 };
 
 struct RowsIQ4_NL : HalfScales {
   static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 128;
   static constexpr bool kHasMin = false;
-  static __m128i levels() noexcept { return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113); }  // signed
+  static __m128i levels() noexcept {
+    return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+  }  // signed
   static __m256i weights(const std::byte* p) noexcept {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(levels(), _mm_set1_epi8(-128))), nibbles_32<quant::BlockIQ4_NL>(p));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(levels(), _mm_set1_epi8(-128))),
+                               nibbles_32<quant::BlockIQ4_NL>(p));
   }
 };
 

@@ -1,15 +1,17 @@
-// Few tokens against superblocks of 256 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are transposed before they are unpacked,
-// which takes a half of the shuffles of the other order, or fewer.
-//   A sum S of some weights w - kCentre times activations fits 16 bits, so that one vpdpwssd multiplies it with its sub-block's integer scale and adds
-// it to the superblock's I: its lower word meets the scale, its upper word a 0. Where the true weights are not centred (the formats with minima),
-// I gets kCentre times the sum of scales times activations back, as exactly.
+// Few tokens against superblocks of 256 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are
+// transposed before they are unpacked, which takes a half of the shuffles of the other order, or fewer.
+//   A sum S of some weights w - kCentre times activations fits 16 bits, so that one vpdpwssd multiplies it with its
+//   sub-block's integer scale and adds
+// it to the superblock's I: its lower word meets the scale, its upper word a 0. Where the true weights are not centred
+// (the formats with minima), I gets kCentre times the sum of scales times activations back, as exactly.
 #include "backend/cpu/gemm/skinny_avx512.h"
 #include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-// Of 16 rows: weights without sign, 4 of every row in a register; the scales as dwords; pairs of scales and of minima as words; d and m.
+// Of 16 rows: weights without sign, 4 of every row in a register; the scales as dwords; pairs of scales and of minima
+// as words; d and m.
 template <int kScales, bool kHasMin>
 struct alignas(64) GroupPanel {
   uint8_t w[64][64];
@@ -74,7 +76,8 @@ struct SkinnyQ5_K {
     __m512i v[4], high[8];
     load_columns(p, row_bytes, ahead, v);
     put_head(v, out);
-    for (int i = 0; i < 2; ++i) load_columns(p + offsetof(quant::BlockQ5_K, high_bits) + 16 * i, row_bytes, ahead, high + 4 * i);
+    for (int i = 0; i < 2; ++i)
+      load_columns(p + offsetof(quant::BlockQ5_K, high_bits) + 16 * i, row_bytes, ahead, high + 4 * i);
     for (int i = 0; i < 8; ++i) {
       load_columns(p + offsetof(quant::BlockQ5_K, nibbles) + 16 * i, row_bytes, ahead, v);
       uint8_t(*const w)[64] = out.w + 16 * (i / 2) + 4 * (i % 2);
@@ -96,7 +99,9 @@ struct SkinnyQ6_K {
   static constexpr int kScales = 16, kCentre = 32, kDwordsPerSum = 2;
   static void unpack(const std::byte* p, int64_t row_bytes, Ahead& ahead, GroupPanel<16, false>& out) noexcept {
     const __m512i low4 = _mm512_set1_epi8(15), low6 = _mm512_set1_epi8(63);
-    const auto join = [&](__m512i nibbles, __m512i pairs) { return _mm512_and_si512(choose_bits(low4, nibbles, pairs), low6); };
+    const auto join = [&](__m512i nibbles, __m512i pairs) {
+      return _mm512_and_si512(choose_bits(low4, nibbles, pairs), low6);
+    };
     for (int i = 0; i < 4; ++i) {  // 16 bytes of a half's 32
       const int half = i / 2, part = i % 2;
       const std::byte* nibbles = p + offsetof(quant::BlockQ6_K, nibbles) + 64 * half + 16 * part;
@@ -116,7 +121,8 @@ struct SkinnyQ6_K {
     load_columns(p + offsetof(quant::BlockQ6_K, sub_scales), row_bytes, ahead, scales);
     const __m512i word = _mm512_set1_epi32(0xFFFF);
     for (unsigned i = 0; i < 16; ++i) {
-      put(out.scale[i], _mm512_and_si512(_mm512_srai_epi32(_mm512_slli_epi32(scales[i / 4], 24 - 8 * (i % 4)), 24), word));
+      put(out.scale[i],
+          _mm512_and_si512(_mm512_srai_epi32(_mm512_slli_epi32(scales[i / 4], 24 - 8 * (i % 4)), 24), word));
     }
     _mm512_store_ps(out.d, high_halves(load_column(p + offsetof(quant::BlockQ6_K, d) - 2, row_bytes)));
   }
@@ -132,7 +138,8 @@ struct Skinny {
   struct Panel {
     GroupPanel<Format::kScales, Format::kHasMin> groups[kGroups];
   };
-  // Of each column the activations, what its sums begin with (-kCentre times the activations of a sum), and pairs of the sums of 32 as words.
+  // Of each column the activations, what its sums begin with (-kCentre times the activations of a sum), and pairs of
+  // the sums of 32 as words.
   struct alignas(64) Side {
     int8_t x[kColumns][256];
     int32_t start[kColumns][kSums];
@@ -141,7 +148,8 @@ struct Skinny {
   };
 
   static void unpack(const LinearTask& task, const std::byte* p, Ahead& ahead, Panel& panel) noexcept {
-    for (int g = 0; g < kGroups; ++g) Format::unpack(p + g * kGroupRows * task.row_bytes, task.row_bytes, ahead, panel.groups[g]);
+    for (int g = 0; g < kGroups; ++g)
+      Format::unpack(p + g * kGroupRows * task.row_bytes, task.row_bytes, ahead, panel.groups[g]);
   }
 
   static void lay(const LinearTask& task, int64_t token, int64_t n, int64_t b, Side& side) noexcept {
@@ -161,14 +169,17 @@ struct Skinny {
       put(side.x[column] + 64 * i, v);
       if constexpr (Format::kDwordsPerSum == 2) {
         const __m512i of_4 = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(Format::kCentre), v);
-        const __m512i of_8 = _mm512_sub_epi64(_mm512_setzero_si512(), _mm512_add_epi32(of_4, _mm512_srli_epi64(of_4, 32)));
+        const __m512i of_8 =
+            _mm512_sub_epi64(_mm512_setzero_si512(), _mm512_add_epi32(of_4, _mm512_srli_epi64(of_4, 32)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(side.start[column] + 8 * i), _mm512_cvtepi64_epi32(of_8));
       }
     }
     if constexpr (Format::kDwordsPerSum == 4) {
-      _mm512_storeu_si512(side.start[column], _mm512_mullo_epi32(_mm512_cvtepi16_epi32(of_16), _mm512_set1_epi32(-Format::kCentre)));
+      _mm512_storeu_si512(side.start[column],
+                          _mm512_mullo_epi32(_mm512_cvtepi16_epi32(of_16), _mm512_set1_epi32(-Format::kCentre)));
     } else if constexpr (Format::kDwordsPerSum == 8) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(side.start[column]), _mm256_madd_epi16(of_16, _mm256_set1_epi16(-Format::kCentre)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(side.start[column]),
+                          _mm256_madd_epi16(of_16, _mm256_set1_epi16(-Format::kCentre)));
     }
     if constexpr (Format::kHasMin) {
       const __m256i of_32 = _mm256_madd_epi16(of_16, _mm256_set1_epi16(1));
@@ -182,7 +193,8 @@ struct Skinny {
     for (int column = 0; column < kUsed; ++column) sum[column][0] = sum[column][1] = _mm512_setzero_si512();
     for (int p = 0; p < 4; ++p) {
       __m512i w[kGroups];
-      for (int g = 0; g < kGroups; ++g) w[g] = _mm512_load_si512((of_minima ? panel.groups[g].minima : panel.groups[g].scale_pairs)[p]);
+      for (int g = 0; g < kGroups; ++g)
+        w[g] = _mm512_load_si512((of_minima ? panel.groups[g].minima : panel.groups[g].scale_pairs)[p]);
       for (int column = 0; column < kUsed; ++column) {
         const __m512i x = _mm512_set1_epi32(side.pairs[column][p]);
         for (int g = 0; g < kGroups; ++g) sum[column][g] = _mm512_dpwssd_epi32(sum[column][g], w[g], x);
@@ -196,7 +208,8 @@ struct Skinny {
     if constexpr (Format::kHasMin) {
       add_pairs(panel, side, false, total);
       for (int column = 0; column < kUsed; ++column) {
-        for (int g = 0; g < kGroups; ++g) total[column][g] = _mm512_slli_epi32(total[column][g], Format::kCentre == 8 ? 3 : 4);
+        for (int g = 0; g < kGroups; ++g)
+          total[column][g] = _mm512_slli_epi32(total[column][g], Format::kCentre == 8 ? 3 : 4);
       }
     } else {
       for (int column = 0; column < kUsed; ++column) total[column][0] = total[column][1] = _mm512_setzero_si512();
@@ -208,12 +221,15 @@ struct Skinny {
       for (int part = 0; part < kSumsOfScale; ++part) {
         const int i = scale * kSumsOfScale + part;
         __m512i sum[kUsed][kGroups];
-        for (int column = 0; column < kUsed; ++column) sum[column][0] = sum[column][1] = _mm512_set1_epi32(side.start[column][i]);
-        const uint8_t(*const w[kGroups])[64] = {panel.groups[0].w + i * Format::kDwordsPerSum, panel.groups[1].w + i * Format::kDwordsPerSum};
+        for (int column = 0; column < kUsed; ++column)
+          sum[column][0] = sum[column][1] = _mm512_set1_epi32(side.start[column][i]);
+        const uint8_t(*const w[kGroups])[64] = {panel.groups[0].w + i * Format::kDwordsPerSum,
+                                                panel.groups[1].w + i * Format::kDwordsPerSum};
         add_dots<Format::kDwordsPerSum>(w, side.x[0] + 4 * i * Format::kDwordsPerSum, 256, sum);
         for (int g = 0; g < kGroups; ++g) {
           const __m512i s = _mm512_load_si512(panel.groups[g].scale[scale]);
-          for (int column = 0; column < kUsed; ++column) total[column][g] = _mm512_dpwssd_epi32(total[column][g], sum[column][g], s);
+          for (int column = 0; column < kUsed; ++column)
+            total[column][g] = _mm512_dpwssd_epi32(total[column][g], sum[column][g], s);
         }
       }
     }

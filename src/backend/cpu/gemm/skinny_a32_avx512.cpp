@@ -1,4 +1,5 @@
-// Few tokens against blocks of 32 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are transposed before they are unpacked.
+// Few tokens against blocks of 32 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are
+// transposed before they are unpacked.
 #include "backend/cpu/gemm/skinny_avx512.h"
 #include "quant/blocks.h"
 
@@ -70,7 +71,8 @@ struct Skinny {
   };
 
   static void unpack(const LinearTask& task, const std::byte* p, Ahead& ahead, Panel& panel) noexcept {
-    for (int g = 0; g < kGroups; ++g) Format::unpack(p + g * kGroupRows * task.row_bytes, task.row_bytes, ahead, panel.groups[g]);
+    for (int g = 0; g < kGroups; ++g)
+      Format::unpack(p + g * kGroupRows * task.row_bytes, task.row_bytes, ahead, panel.groups[g]);
   }
 
   static void lay(const LinearTask& task, int64_t token, int64_t n, int64_t b, Side& side) noexcept {
@@ -92,7 +94,8 @@ struct Skinny {
   }
 
   template <int kUsed>
-  static void run(const Panel* panels, const Side* sides, int64_t step, int64_t n, Ahead& ahead, float* chains) noexcept {
+  static void run(const Panel* panels, const Side* sides, int64_t step, int64_t n, Ahead& ahead,
+                  float* chains) noexcept {
     __m512 c[kUsed][kGroups];
     for (int t = 0; t < kUsed; ++t) {
       for (int g = 0; g < kGroups; ++g) c[t][g] = _mm512_load_ps(chains + (t * kGroups + g) * kGroupRows);
@@ -102,7 +105,8 @@ struct Skinny {
       for (int i = 0; i < kLinesOfRun; ++i) ahead.fetch_line();
       __m512i sum[kUsed * kPlanes][kGroups];
       for (int column = 0; column < kUsed * kPlanes; ++column) {
-        sum[column][0] = sum[column][1] = Format::kOffset == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(sides->start[column]);
+        sum[column][0] = sum[column][1] =
+            Format::kOffset == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(sides->start[column]);
       }
       const uint8_t(*const w[kGroups])[64] = {panels->groups[0].w, panels->groups[1].w};
       add_dots<8>(w, sides->x[0], 32, sum);
@@ -111,7 +115,8 @@ struct Skinny {
           const __m512 f = join_columns<kPlanes>(sum, t, g), d = _mm512_load_ps(panels->groups[g].d);
           __m512 term;
           if constexpr (Format::kHasMin) {
-            term = _mm512_fmadd_ps(d, f, _mm512_mul_ps(_mm512_load_ps(panels->groups[g].m), _mm512_set1_ps(sides->g[t])));
+            term =
+                _mm512_fmadd_ps(d, f, _mm512_mul_ps(_mm512_load_ps(panels->groups[g].m), _mm512_set1_ps(sides->g[t])));
           } else {
             term = _mm512_mul_ps(d, f);
           }

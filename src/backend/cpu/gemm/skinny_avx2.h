@@ -1,9 +1,9 @@
-// The AVX2 tiles of the matrix-matrix kernels (gemm_avx2.h) in the loops for few tokens. Included by kernel files only; everything here is local to the
-// file that includes it.
+// The AVX2 tiles of the matrix-matrix kernels (gemm_avx2.h) in the loops for few tokens. Included by kernel files only;
+// everything here is local to the file that includes it.
 #pragma once
 
-#include "backend/cpu/gemm/skinny_loops.h"
 #include "backend/cpu/gemm/gemm_avx2.h"
+#include "backend/cpu/gemm/skinny_loops.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -35,7 +35,8 @@ struct SkinnyOfTiles {
   }
 
   template <int kUsed>
-  static void run(const Panel* panels, const Side* sides, int64_t step, int64_t n, Ahead& ahead, float* chains) noexcept {
+  static void run(const Panel* panels, const Side* sides, int64_t step, int64_t n, Ahead& ahead,
+                  float* chains) noexcept {
     auto& c = *reinterpret_cast<__m256(*)[kUsed][kGroups]>(chains);
     for (int64_t b = 0; b < n; ++b, ++panels, sides += step) {
       for (int64_t i = 0; i < kLinesOfRun; ++i) ahead.fetch_line();

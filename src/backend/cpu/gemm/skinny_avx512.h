@@ -1,5 +1,5 @@
-// What the AVX-512 kernels for few tokens share: a strip is two groups of 16 rows, the 16 lanes of a register each. Included by kernel files only;
-// everything here is local to the file that includes it.
+// What the AVX-512 kernels for few tokens share: a strip is two groups of 16 rows, the 16 lanes of a register each.
+// Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -37,7 +37,9 @@ inline __m512 low_halves(__m512i dwords) noexcept { return _mm512_cvtph_ps(_mm51
 inline __m512 high_halves(__m512i dwords) noexcept { return low_halves(_mm512_srli_epi32(dwords, 16)); }
 
 // Bits of a where mask has them, else of b.
-inline __m512i choose_bits(__m512i mask, __m512i a, __m512i b) noexcept { return _mm512_ternarylogic_epi32(mask, a, b, 0xCA); }
+inline __m512i choose_bits(__m512i mask, __m512i a, __m512i b) noexcept {
+  return _mm512_ternarylogic_epi32(mask, a, b, 0xCA);
+}
 
 inline __m512i broadcast_4(const int8_t* p) noexcept {
   int32_t bytes;
@@ -47,7 +49,8 @@ inline __m512i broadcast_4(const int8_t* p) noexcept {
 
 // sum[column][group] += n dwords of weights times activations. w: of both groups; x: of the columns, x_step apart.
 template <int kDwords, int kUsed>
-inline void add_dots(const uint8_t (*const* w)[64], const int8_t* x, int64_t x_step, __m512i (&sum)[kUsed][kGroups]) noexcept {
+inline void add_dots(const uint8_t (*const* w)[64], const int8_t* x, int64_t x_step,
+                     __m512i (&sum)[kUsed][kGroups]) noexcept {
 #pragma GCC unroll 8
   for (int j = 0; j < kDwords; ++j) {
     const __m512i a = _mm512_load_si512(w[0][j]), b = _mm512_load_si512(w[1][j]);

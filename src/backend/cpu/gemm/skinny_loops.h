@@ -1,7 +1,8 @@
-// The loops of the kernels for few tokens (skinny.h), and of some for many, shared by the instruction sets and formats. A strip of rows goes through its
-// blocks in order: a block, or a few of a format with small ones, is unpacked into a panel in the first-level cache and all tokens run against it in
-// tiles, while the next strip is fetched from memory. What a chunk gives goes up the contract's tree at once. Included by kernel files only; everything
-// here is local to the file that includes it.
+// The loops of the kernels for few tokens (skinny.h), and of some for many, shared by the instruction sets and formats.
+// A strip of rows goes through its blocks in order: a block, or a few of a format with small ones, is unpacked into a
+// panel in the first-level cache and all tokens run against it in tiles, while the next strip is fetched from memory.
+// What a chunk gives goes up the contract's tree at once. Included by kernel files only; everything here is local to
+// the file that includes it.
 //
 // A Kernel has
 //   kStripRows                        rows of a strip, a multiple of 8
@@ -10,22 +11,23 @@
 //   Panel, Side                       one block of a strip, and of the tokens of a tile
 //   unpack(task, p, ahead, panel)              the block that begins at p in the strip's first row
 //   lay(task, token, n, b, side)               block b of n tokens
-//   run<n>(panels, sides, step, n_blocks, ahead, c)   adds the terms of n_blocks blocks, their sides `step` apart, to the chains c[n][kStripRows]
+//   run<n>(panels, sides, step, n_blocks, ahead, c)   adds the terms of n_blocks blocks, their sides `step` apart, to
+//   the chains c[n][kStripRows]
 #pragma once
 
 #include <array>
 #include <utility>
 
-#include "backend/cpu/gemv/floats8.h"
-#include "backend/cpu/gemm/skinny.h"
-#include "backend/cpu/gemv/gemv_prepare.h"
 #include "backend/cpu/gemm/gemm_panels.h"
+#include "backend/cpu/gemm/skinny.h"
+#include "backend/cpu/gemv/floats8.h"
+#include "backend/cpu/gemv/gemv_prepare.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-// Where the next strip is fetched from. Kernels fetch lines evenly between their products: a core has few lines under way at a time, and a burst of
-// fetches stops the products behind it.
+// Where the next strip is fetched from. Kernels fetch lines evenly between their products: a core has few lines under
+// way at a time, and a burst of fetches stops the products behind it.
 struct Ahead {
   const std::byte* p;
   void fetch_line() noexcept {
@@ -35,10 +37,12 @@ struct Ahead {
 };
 
 template <class Kernel>
-using RunSkinny = void (*)(const typename Kernel::Panel*, const typename Kernel::Side*, int64_t, int64_t, Ahead&, float*) noexcept;
+using RunSkinny = void (*)(const typename Kernel::Panel*, const typename Kernel::Side*, int64_t, int64_t, Ahead&,
+                           float*) noexcept;
 
 template <class Kernel, int... kMinusOne>
-constexpr std::array<RunSkinny<Kernel>, sizeof...(kMinusOne)> skinny_runs(std::integer_sequence<int, kMinusOne...>) noexcept {
+constexpr std::array<RunSkinny<Kernel>, sizeof...(kMinusOne)> skinny_runs(
+    std::integer_sequence<int, kMinusOne...>) noexcept {
   return {&Kernel::template run<kMinusOne + 1>...};
 }
 
@@ -50,18 +54,16 @@ class SkinnyLoops {
 
  public:
   SkinnyLoops(const LinearTask& task, std::byte* scratch) noexcept
-      : task_(task),
-        n_blocks_(task.k / Kernel::kBlock),
-        block_bytes_(task.row_bytes / n_blocks_),
-        panels_(reinterpret_cast<Panel*>(scratch)),
-        sides_(reinterpret_cast<Side*>(panels_ + Kernel::kBlocksNear)),
+      : task_(task), n_blocks_(task.k / Kernel::kBlock), block_bytes_(task.row_bytes / n_blocks_),
+        panels_(reinterpret_cast<Panel*>(scratch)), sides_(reinterpret_cast<Side*>(panels_ + Kernel::kBlocksNear)),
         sums_(reinterpret_cast<float*>(sides_ + n_blocks_ * tiles_of_pass(task))),
         tail_(reinterpret_cast<std::byte*>(sums_ + kLevels * tiles_of_pass(task) * Kernel::kTokens * kRowsOfStrip)) {}
 
   static size_t scratch_bytes(const LinearTask& task) noexcept {
     const int64_t n = tiles_of_pass(task);
     return Kernel::kBlocksNear * sizeof(Panel) + static_cast<size_t>(task.k / Kernel::kBlock * n) * sizeof(Side) +
-           static_cast<size_t>(kLevels * n * Kernel::kTokens * kRowsOfStrip) * sizeof(float) + static_cast<size_t>(kRowsOfStrip * task.row_bytes);
+           static_cast<size_t>(kLevels * n * Kernel::kTokens * kRowsOfStrip) * sizeof(float) +
+           static_cast<size_t>(kRowsOfStrip * task.row_bytes);
   }
 
   // is_laid: scratch holds the activations, as a run left them.
@@ -77,8 +79,10 @@ class SkinnyLoops {
   }
 
  private:
-  static constexpr int64_t kSideBytes = 2 * 1024 * 1024;  // what the tokens of a pass may take; those beyond unpack the weights once more
-  static constexpr int kLevels = 4;  // sums of 1, 2 and 4 chunks that wait for their partners, and the chain of an odd chunk
+  static constexpr int64_t kSideBytes =
+      2 * 1024 * 1024;  // what the tokens of a pass may take; those beyond unpack the weights once more
+  static constexpr int kLevels =
+      4;  // sums of 1, 2 and 4 chunks that wait for their partners, and the chain of an odd chunk
 
   static constexpr int64_t divide_up(int64_t a, int64_t b) noexcept { return (a + b - 1) / b; }
   static constexpr int64_t tiles_of_pass(const LinearTask& task) noexcept {
@@ -89,7 +93,8 @@ class SkinnyLoops {
   void lay_tokens() const noexcept {
     for (int64_t b = 0; b < n_blocks_; ++b) {
       for (int64_t tile = 0; tile < n_tiles_; ++tile) {
-        Kernel::lay(task_, begin_ + first_token(tile), first_token(tile + 1) - first_token(tile), b, sides_[b * n_tiles_ + tile]);
+        Kernel::lay(task_, begin_ + first_token(tile), first_token(tile + 1) - first_token(tile), b,
+                    sides_[b * n_tiles_ + tile]);
       }
     }
   }
@@ -99,7 +104,9 @@ class SkinnyLoops {
       const bool whole = row + kRowsOfStrip <= row_end;
       const std::byte* strip = whole ? task_.weights + row * task_.row_bytes : copy_tail(row, row_end);
       // Past the end too: a thread's next range mostly begins there.
-      run_strip(row, row_end, strip, row + 2 * kRowsOfStrip <= task_.y.cols ? task_.weights + (row + kRowsOfStrip) * task_.row_bytes : nullptr);
+      run_strip(
+          row, row_end, strip,
+          row + 2 * kRowsOfStrip <= task_.y.cols ? task_.weights + (row + kRowsOfStrip) * task_.row_bytes : nullptr);
     }
   }
 
@@ -127,11 +134,14 @@ class SkinnyLoops {
       for (int64_t b = i * n_blocks_ / 8, n; b < end; b += n) {
         n = smaller(Kernel::kBlocksNear, end - b);
         // The kernel does not know how much of the next strip is the share of these blocks.
-        const auto ahead = [&]() -> Ahead& { return next != nullptr && of_next.p < next + (b + n) * strip_bytes ? of_next : idle = {strip}; };
+        const auto ahead = [&]() -> Ahead& {
+          return next != nullptr && of_next.p < next + (b + n) * strip_bytes ? of_next : idle = {strip};
+        };
         for (int64_t j = 0; j < n; ++j) Kernel::unpack(task_, strip + (b + j) * block_bytes_, ahead(), panels_[j]);
         for (int64_t tile = 0; tile < n_tiles_; ++tile) {
           const int64_t token = first_token(tile), tokens = first_token(tile + 1) - token;
-          kRun[static_cast<size_t>(tokens - 1)](panels_, sides_ + b * n_tiles_ + tile, n_tiles_, n, ahead(), chains + token * kRowsOfStrip);
+          kRun[static_cast<size_t>(tokens - 1)](panels_, sides_ + b * n_tiles_ + tile, n_tiles_, n, ahead(),
+                                                chains + token * kRowsOfStrip);
           if (next == nullptr) continue;
           while (of_next.p < next + b * strip_bytes + (tile + 1) * n * strip_bytes / n_tiles_) of_next.fetch_line();
         }
@@ -171,14 +181,15 @@ class SkinnyLoops {
   const LinearTask& task_;
   const int64_t n_blocks_, block_bytes_;
   Panel* const panels_;
-  Side* const sides_;    // [n_blocks][n_tiles]
+  Side* const sides_;  // [n_blocks][n_tiles]
   float* const sums_;  // [levels][n_tokens][kStripRows]
   std::byte* const tail_;
   int64_t begin_ = 0, n_tokens_ = 0, n_tiles_ = 0;  // of the pass
 };
 
 template <class Kernel>
-[[gnu::noinline]] void run_skinny_loops(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch, bool is_laid) noexcept {
+[[gnu::noinline]] void run_skinny_loops(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch,
+                                        bool is_laid) noexcept {
   SkinnyLoops<Kernel>(task, scratch).run(row_begin, row_end, is_laid);
 }
 

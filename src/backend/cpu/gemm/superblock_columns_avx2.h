@@ -1,6 +1,7 @@
-// A superblock of 256 of 8 rows for the AVX2 matrix-matrix kernels, with the rows as the 8 lanes of a register. Included by kernel files only;
-// everything here is local to the file that includes it.
-//   The formats that files have most are transposed as they lie there, 4 bytes of every row to a register, and unpacked then, where one instruction
+// A superblock of 256 of 8 rows for the AVX2 matrix-matrix kernels, with the rows as the 8 lanes of a register.
+// Included by kernel files only; everything here is local to the file that includes it.
+//   The formats that files have most are transposed as they lie there, 4 bytes of every row to a register, and unpacked
+//   then, where one instruction
 // serves 8 rows; of the other formats each row is unpacked first (unpack_a256.h).
 #pragma once
 
@@ -31,13 +32,15 @@ inline __m256i double_byte_above(__m256i dwords, int i) noexcept {
 
 // Of the bytes the bits of `mask`, shifted left (right where negative).
 inline __m256i bits_of(__m256i v, int left, int mask) noexcept {
-  return _mm256_and_si256(left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left), _mm256_set1_epi8(static_cast<char>(mask)));
+  return _mm256_and_si256(left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left),
+                          _mm256_set1_epi8(static_cast<char>(mask)));
 }
 
 // What the columns of a format have, of 8 rows:
 //   scales, minima     the integers of each sub-block, in both words of a dword; scales in the upper byte, above zeros
 //   scales_of_blocks   as Format::scales
-//   weights(put)       calls put(unit, i, w) for each of the 8 units of 32 elements with its elements 4i .. 4i + 3 of every row, as weight + kStored
+//   weights(put)       calls put(unit, i, w) for each of the 8 units of 32 elements with its elements 4i .. 4i + 3 of
+//   every row, as weight + kStored
 template <class Format>
 struct ColumnsOf {
   static constexpr int kSubs = 256 / Format::kSubBlock, kStored = Format::kSigned ? 128 : Format::kOffset;
@@ -78,7 +81,8 @@ struct ColumnsOf {
       for (int64_t i = 0; i < kRows; ++i) Format::unpack(blocks[i], half, w[i]);
       for (int j = 0; j < 4; ++j) {
         __m256i rows[kRows], columns[8];
-        for (int64_t i = 0; i < kRows; ++i) rows[i] = Format::kSigned ? _mm256_xor_si256(w[i][j], _mm256_set1_epi8(-128)) : w[i][j];
+        for (int64_t i = 0; i < kRows; ++i)
+          rows[i] = Format::kSigned ? _mm256_xor_si256(w[i][j], _mm256_set1_epi8(-128)) : w[i][j];
         transpose_8(rows, columns);
         for (int i = 0; i < 8; ++i) put(4 * half + j, i, columns[i]);
       }
@@ -100,7 +104,8 @@ struct KColumns {
     transpose_16_bytes(p, 0, head);
     const __m256i low6 = _mm256_set1_epi8(0x3F);
     const auto upper = [](__m256i nibbles, __m256i pairs) {  // as packed_scales.h
-      return _mm256_or_si256(_mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)), _mm256_and_si256(_mm256_srli_epi16(pairs, 2), _mm256_set1_epi8(0x30)));
+      return _mm256_or_si256(_mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)),
+                             _mm256_and_si256(_mm256_srli_epi16(pairs, 2), _mm256_set1_epi8(0x30)));
     };
     const __m256i of_scales[2] = {_mm256_and_si256(head[1], low6), upper(head[3], head[1])};
     const __m256i of_minima[2] = {_mm256_and_si256(head[2], low6), upper(_mm256_srli_epi16(head[3], 4), head[2])};
@@ -112,14 +117,16 @@ struct KColumns {
     scales_of_blocks = {halves.first, _mm256_xor_ps(halves.second, _mm256_set1_ps(-0.0f))};
   }
 
-  // of_nibbles(w, i, upper): the weights from their nibbles, the lower or the upper ones of each byte; of 32 bytes after the other.
+  // of_nibbles(w, i, upper): the weights from their nibbles, the lower or the upper ones of each byte; of 32 bytes
+  // after the other.
   template <class OfNibbles, class Put>
   void nibbles(const OfNibbles& of_nibbles, const Put& put) const noexcept {
     for (int j = 0; j < 4; ++j) {
       __m256i columns[8];
       transpose_bytes(rows, kNibbles + 32 * j, columns);
       for (int i = 0; i < 8; ++i) {
-        for (int upper = 0; upper < 2; ++upper) put(2 * j + upper, i, of_nibbles(bits_of(columns[i], -4 * upper, 15), i, upper));
+        for (int upper = 0; upper < 2; ++upper)
+          put(2 * j + upper, i, of_nibbles(bits_of(columns[i], -4 * upper, 15), i, upper));
       }
     }
   }
@@ -147,7 +154,9 @@ struct ColumnsOf<UnpackQ5_K> : KColumns<48> {
     transpose_bytes(rows, 16, high);
     const auto of_nibbles = [&](__m256i w, int i, int upper) {
       const __m256i weight = _mm256_or_si256(w, bits_of(high[i], 4 - upper, 16));
-      if (upper == 1) high[i] = _mm256_srli_epi16(high[i], 2);  // the next pair of bits; what comes from the next byte is not among the lowest two here
+      if (upper == 1)
+        high[i] = _mm256_srli_epi16(
+            high[i], 2);  // the next pair of bits; what comes from the next byte is not among the lowest two here
       return weight;
     };
     nibbles(of_nibbles, put);
@@ -158,7 +167,8 @@ template <>
 struct ColumnsOf<UnpackQ6_K> {
   static constexpr int kStored = UnpackQ6_K::kOffset;
 
-  ColumnsOf(const LinearTask& task, const std::byte* const* p) noexcept : rows(p), scales_of_blocks(UnpackQ6_K::scales(task, p)) {
+  ColumnsOf(const LinearTask& task, const std::byte* const* p) noexcept
+      : rows(p), scales_of_blocks(UnpackQ6_K::scales(task, p)) {
     __m256i bytes[4];
     transpose_16_bytes(p, 192, bytes);
     for (int i = 0; i < 16; ++i) scales[i] = double_byte_above(bytes[i / 4], i % 4);
@@ -172,7 +182,8 @@ struct ColumnsOf<UnpackQ6_K> {
       transpose_bytes(rows, 128 + 32 * half, pairs);
       for (int i = 0; i < 8; ++i) {
         for (int j = 0; j < 4; ++j) {
-          put(4 * half + j, i, _mm256_or_si256(bits_of(nibbles[j % 2][i], -4 * (j / 2), 15), bits_of(pairs[i], 4 - 2 * j, 0x30)));
+          put(4 * half + j, i,
+              _mm256_or_si256(bits_of(nibbles[j % 2][i], -4 * (j / 2), 15), bits_of(pairs[i], 4 - 2 * j, 0x30)));
         }
       }
     }

@@ -1,6 +1,7 @@
-// A superblock of 256 of 16 rows for the AVX-512 matrix-matrix kernels, with the rows as the 16 lanes of a register. Included by kernel files only;
-// everything here is local to the file that includes it.
-//   The K-quants are transposed as they lie in the file, 4 bytes of every row to a register, and unpacked there, where one instruction serves 16 rows;
+// A superblock of 256 of 16 rows for the AVX-512 matrix-matrix kernels, with the rows as the 16 lanes of a register.
+// Included by kernel files only; everything here is local to the file that includes it.
+//   The K-quants are transposed as they lie in the file, 4 bytes of every row to a register, and unpacked there, where
+//   one instruction serves 16 rows;
 // of the other formats each row is unpacked first (unpack_a256.h).
 #pragma once
 
@@ -28,7 +29,8 @@ inline void widen_bytes(__m512i bytes, __m512i* pairs) noexcept {
 
 // The pairs of bits and the nibbles of 4 bytes, for the 4 groups of 32 elements of a half.
 inline void split_pairs(__m512i bytes, __m512i* w) noexcept {
-  for (int i = 0; i < 4; ++i) w[i] = _mm512_and_si512(i == 0 ? bytes : _mm512_srli_epi16(bytes, static_cast<unsigned>(2 * i)), bytes_of(3));
+  for (int i = 0; i < 4; ++i)
+    w[i] = _mm512_and_si512(i == 0 ? bytes : _mm512_srli_epi16(bytes, static_cast<unsigned>(2 * i)), bytes_of(3));
 }
 inline void split_nibbles(__m512i first, __m512i second, __m512i* w) noexcept {
   w[0] = _mm512_and_si512(first, bytes_of(15));
@@ -53,7 +55,8 @@ struct ColumnsOf {
       for (int half = 0; half < 2; ++half) {
         __m256i w[4];
         Format::unpack(block, half, w);
-        for (int j = 0; j < 4; ++j) bytes[4 * half + j][i] = Format::kSigned ? _mm256_xor_si256(w[j], _mm256_set1_epi8(-128)) : w[j];
+        for (int j = 0; j < 4; ++j)
+          bytes[4 * half + j][i] = Format::kSigned ? _mm256_xor_si256(w[j], _mm256_set1_epi8(-128)) : w[j];
       }
     }
     __m512i pairs[8];  // of groups of 16
@@ -130,7 +133,9 @@ struct ColumnsOf<UnpackQ2_K> : KColumns<ColumnsOf<UnpackQ2_K>, 24, 16> {
     d = low_halves(dwords[23]);
     m = negative(high_halves(dwords[23]));
   }
-  static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept { split_pairs(dwords[4 + 8 * half + j], w); }
+  static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
+    split_pairs(dwords[4 + 8 * half + j], w);
+  }
 };
 
 template <>
@@ -188,7 +193,8 @@ struct ColumnsOf<UnpackQ5_K> : KColumns<ColumnsOf<UnpackQ5_K>, 44, 8> {
   static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
     split_nibbles(dwords[12 + 16 * half + j], dwords[12 + 16 * half + 8 + j], w);
     const __m512i high = half == 0 ? dwords[4 + j] : _mm512_srli_epi16(dwords[4 + j], 4);
-    const __m512i bits[4] = {_mm512_slli_epi16(high, 4), _mm512_slli_epi16(high, 3), _mm512_slli_epi16(high, 2), _mm512_slli_epi16(high, 1)};
+    const __m512i bits[4] = {_mm512_slli_epi16(high, 4), _mm512_slli_epi16(high, 3), _mm512_slli_epi16(high, 2),
+                             _mm512_slli_epi16(high, 1)};
     for (int i = 0; i < 4; ++i) w[i] = _mm512_or_si512(w[i], _mm512_and_si512(bits[i], bytes_of(16)));
   }
 };

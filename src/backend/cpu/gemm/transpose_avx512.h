@@ -1,5 +1,5 @@
-// The transposition that the AVX-512 kernels with rows in lanes are made of. Included by kernel files only; everything here is local to the file that
-// includes it.
+// The transposition that the AVX-512 kernels with rows in lanes are made of. Included by kernel files only; everything
+// here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// Rows of any format decoded to f32 by AVX2, with the roundings of quant::Format::decode. Included by kernel files only; everything here is local to the
-// file that includes it.
+// Rows of any format decoded to f32 by AVX2, with the roundings of quant::Format::decode. Included by kernel files
+// only; everything here is local to the file that includes it.
 #pragma once
 
 #include "backend/cpu/gemm/gemm.h"
@@ -14,7 +14,9 @@ constexpr int64_t kDecodeAhead = 3072;  // bytes of prefetch
 inline __m256 to_floats(__m128i bytes) noexcept { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
 
 // Half precision and bfloat16: the processor's own conversion is exact.
-inline __m256 widen_half(const std::byte* p) noexcept { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline __m256 widen_half(const std::byte* p) noexcept {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 inline __m256 widen_bf16(const std::byte* p) noexcept {
   const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
@@ -33,7 +35,8 @@ void decode_16_bits(const LinearTask& task, const std::byte* row, float* out) {
 // 16 weights: scale * w, or that plus a minimum.
 template <bool kHasMin>
 inline void store_16(__m128i weights, __m256 scale, __m256 minimum, float* out) noexcept {
-  __m256 low = _mm256_mul_ps(scale, to_floats(weights)), high = _mm256_mul_ps(scale, to_floats(_mm_srli_si128(weights, 8)));
+  __m256 low = _mm256_mul_ps(scale, to_floats(weights)),
+         high = _mm256_mul_ps(scale, to_floats(_mm_srli_si128(weights, 8)));
   if constexpr (kHasMin) {
     low = _mm256_add_ps(low, minimum);
     high = _mm256_add_ps(high, minimum);
@@ -47,7 +50,8 @@ void decode_a32(const LinearTask& task, const std::byte* row, float* out) {
   for (int64_t j = 0; j < task.k; j += 32, row += Format::kBlockBytes) {
     _mm_prefetch(reinterpret_cast<const char*>(row + kDecodeAhead), _MM_HINT_T0);
     const __m256i w = _mm256_sub_epi8(Format::weights(row), _mm256_set1_epi8(static_cast<char>(Format::kOffset)));
-    const __m256 d = Format::d(row, 0), m = Format::kHasMin ? Format::m(row, 0) : _mm256_setzero_ps();  // the same in every lane
+    const __m256 d = Format::d(row, 0),
+                 m = Format::kHasMin ? Format::m(row, 0) : _mm256_setzero_ps();  // the same in every lane
     store_16<Format::kHasMin>(_mm256_castsi256_si128(w), d, m, out + j);
     store_16<Format::kHasMin>(_mm256_extracti128_si256(w, 1), d, m, out + j + 16);
   }
@@ -57,7 +61,8 @@ template <class Format>
 void decode_a256(const LinearTask& task, const std::byte* row, float* out) {
   const int64_t block_bytes = Format::block_bytes(task);
   for (int64_t j = 0; j < task.k; j += 256, row += block_bytes) {
-    for (int64_t b = 0; b < block_bytes; b += 64) _mm_prefetch(reinterpret_cast<const char*>(row + b + kDecodeAhead), _MM_HINT_T0);
+    for (int64_t b = 0; b < block_bytes; b += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(row + b + kDecodeAhead), _MM_HINT_T0);
     const std::byte* same[kLanes] = {row, row, row, row, row, row, row, row};
     const Scales s = Format::scales(task, same);
     const auto block = Format::open(task, row);
@@ -65,7 +70,8 @@ void decode_a256(const LinearTask& task, const std::byte* row, float* out) {
     alignas(32) float scale[16], minimum[16];
     for (int half = 0; half < 2; ++half) {
       const auto words = [half](__m256i v) {
-        return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(half == 0 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1)));
+        return _mm256_cvtepi32_ps(
+            _mm256_cvtepi16_epi32(half == 0 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1)));
       };
       _mm256_store_ps(scale + 8 * half, _mm256_mul_ps(s.d, words(sub.scale)));
       _mm256_store_ps(minimum + 8 * half, _mm256_mul_ps(s.m, words(sub.min)));
@@ -77,7 +83,8 @@ void decode_a256(const LinearTask& task, const std::byte* row, float* out) {
         const __m256i centred = _mm256_sub_epi8(w[i], _mm256_set1_epi8(static_cast<char>(Format::kOffset)));
         const int group = 8 * half + 2 * i;
         float* to = out + j + 16 * group;
-        store_16<Format::kHasMin>(_mm256_castsi256_si128(centred), _mm256_set1_ps(scale[group]), _mm256_set1_ps(minimum[group]), to);
+        store_16<Format::kHasMin>(_mm256_castsi256_si128(centred), _mm256_set1_ps(scale[group]),
+                                  _mm256_set1_ps(minimum[group]), to);
         store_16<Format::kHasMin>(_mm256_extracti128_si256(centred, 1), _mm256_set1_ps(scale[group + 1]),
                                   _mm256_set1_ps(minimum[group + 1]), to + 16);
       }

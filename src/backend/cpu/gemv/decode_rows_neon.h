@@ -1,5 +1,5 @@
-// Rows of any format decoded to f32 by NEON, with the roundings of quant::Format::decode. Included by kernel files only; everything here is local to the
-// file that includes it.
+// Rows of any format decoded to f32 by NEON, with the roundings of quant::Format::decode. Included by kernel files
+// only; everything here is local to the file that includes it.
 #pragma once
 
 #include "backend/cpu/gemm/gemm.h"
@@ -69,7 +69,8 @@ void decode_a256(const LinearTask& task, const std::byte* row, float* out) {
       int16_t scale[8], min[8] = {};
       vst1q_s16(scale, sub.scale[half]);
       if constexpr (Unpack::kHasMin) vst1q_s16(min, sub.min[half]);
-      for (int i = 0; i < 8; ++i) store_16<Unpack::kHasMin>(w[i], s.d * scale[i], s.m * min[i], out + j + 128 * half + 16 * i);
+      for (int i = 0; i < 8; ++i)
+        store_16<Unpack::kHasMin>(w[i], s.d * scale[i], s.m * min[i], out + j + 128 * half + 16 * i);
     }
   }
 }
@@ -95,7 +96,8 @@ inline DecodeRow find_decode(const quant::Format& format) noexcept {
     case tensor::DType::BF16: return &decode_16_bits<&widen_bf16>;
     default: break;
   }
-  return format.activation == quant::Activation::a32 ? with_unpack_a32(format.dtype, DecodeA32{}) : with_unpack_a256(format.dtype, DecodeA256{});
+  return format.activation == quant::Activation::a32 ? with_unpack_a32(format.dtype, DecodeA32{})
+                                                     : with_unpack_a256(format.dtype, DecodeA256{});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// floats8.h by AVX2: one register each. Included by kernel files only; everything here is local to the file that includes it.
+// floats8.h by AVX2: one register each. Included by kernel files only; everything here is local to the file that
+// includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -40,7 +41,8 @@ inline void subtract_products(Ints8& x, const int32_t* y) noexcept {
 inline __m256i add_across(const __m256i* v) noexcept {
   const __m256i lanes0 = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
   const __m256i lanes4 = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(lanes0, lanes4, 0x20), _mm256_permute2x128_si256(lanes0, lanes4, 0x31));
+  return _mm256_add_epi32(_mm256_permute2x128_si256(lanes0, lanes4, 0x20),
+                          _mm256_permute2x128_si256(lanes0, lanes4, 0x31));
 }
 
 // Section 2.4 of the contract over the chunks c0..c7.

@@ -1,4 +1,5 @@
-// floats8.h by NEON: two registers each. Included by kernel files only; everything here is local to the file that includes it.
+// floats8.h by NEON: two registers each. Included by kernel files only; everything here is local to the file that
+// includes it.
 #pragma once
 
 #include <arm_neon.h>
@@ -24,7 +25,9 @@ inline void store_8(float* p, Floats8 x) noexcept {
 }
 inline Floats8 add_8(Floats8 a, Floats8 b) noexcept { return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)}; }
 inline Floats8 mul_8(Floats8 a, Floats8 b) noexcept { return {vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)}; }
-inline Floats8 fma_8(Floats8 a, Floats8 b, Floats8 c) noexcept { return {vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)}; }
+inline Floats8 fma_8(Floats8 a, Floats8 b, Floats8 c) noexcept {
+  return {vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)};
+}
 inline Floats8 to_floats(Ints8 x) noexcept { return {vcvtq_f32_s32(x.low), vcvtq_f32_s32(x.high)}; }
 // Lanes of a where mask is -1, of b where it is 0.
 inline Floats8 choose_8(const int32_t* mask, Floats8 a, Floats8 b) noexcept {

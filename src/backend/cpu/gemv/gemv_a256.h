@@ -1,5 +1,6 @@
-// Matrix-vector products of the formats with superblocks of 256, shared by the instruction sets: the floats of contract dot/1 over 8 lanes.
-// Included by kernel files only; everything here is local to the file that includes it. What differs comes in as the class Unpack:
+// Matrix-vector products of the formats with superblocks of 256, shared by the instruction sets: the floats of contract
+// dot/1 over 8 lanes. Included by kernel files only; everything here is local to the file that includes it. What
+// differs comes in as the class Unpack:
 //   kHasMin, block_bytes()   of the format
 //   scales(p)                d and m of the 8 superblocks p
 //   Partial                  a superblock's integer sums, not yet added up across the register
@@ -16,7 +17,8 @@ template <class Unpack>
 struct FormatA256 : Unpack {
   static constexpr int kStepsTogether = 1;
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand&, int64_t token, const StepBlocks& blocks, Floats8* out) noexcept {
+  [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand&, int64_t token,
+                                           const StepBlocks& blocks, Floats8* out) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     typename Unpack::Partial partial[kColumns][kLanes];
@@ -39,7 +41,8 @@ struct FormatA256 : Unpack {
     const Scales scales = Unpack::scales(task, blocks.p);
     for (int t = 0; t < kTokens; ++t) {
       Ints8 dot[kPlanes], minimum[kPlanes];
-      for (int plane = 0; plane < kPlanes; ++plane) Unpack::reduce(partial[t * kPlanes + plane], dot[plane], minimum[plane]);
+      for (int plane = 0; plane < kPlanes; ++plane)
+        Unpack::reduce(partial[t * kPlanes + plane], dot[plane], minimum[plane]);
       out[t] = superblock_term<Unpack::kHasMin, kPlanes>(scales, dot, minimum);
     }
   }

@@ -1,12 +1,14 @@
-// Matrix-vector products of the formats with blocks of 32, shared by the instruction sets: the floats of contract dot/1 over 8 lanes. Included
-// by kernel files only; everything here is local to the file that includes it. What differs comes in as the class Unpack:
+// Matrix-vector products of the formats with blocks of 32, shared by the instruction sets: the floats of contract dot/1
+// over 8 lanes. Included by kernel files only; everything here is local to the file that includes it. What differs
+// comes in as the class Unpack:
 //   kBlockBytes, kHasMin     of the format
 //   kOffset                  integers are stored as weight + kOffset
 //   Scales scales(p)         of the 8 blocks p
-//   dots<planes, n>(p, q, out)  the sums of 8 blocks against n tokens, in the order of lanes; of two planes 128 times the first's and the second's
-//   joined_dots<n>(p, x, out)   if it has it: the same of two planes, from both as one number
-// Both planes in one integer: a block's sum of a plane is below 2^20, so F = fma(1/128, float(l), float(q)) of the contract is the rounding of an exact
-// (128 q + l) / 128, and so is float(128 q + l) / 128.
+//   dots<planes, n>(p, q, out)  the sums of 8 blocks against n tokens, in the order of lanes; of two planes 128 times
+//   the first's and the second's joined_dots<n>(p, x, out)   if it has it: the same of two planes, from both as one
+//   number
+// Both planes in one integer: a block's sum of a plane is below 2^20, so F = fma(1/128, float(l), float(q)) of the
+// contract is the rounding of an exact (128 q + l) / 128, and so is float(128 q + l) / 128.
 #pragma once
 
 #include "backend/cpu/gemv/gemv_rows.h"
@@ -19,7 +21,8 @@ struct FormatA32 : Unpack {
   static constexpr int kStepsTogether = 2;
   static int64_t block_bytes(const LinearTask&) noexcept { return Unpack::kBlockBytes; }
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void terms(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* out) noexcept {
+  [[gnu::always_inline]] static void terms(const LinearTask&, const GemvOperand& x, int64_t, const StepBlocks& blocks,
+                                           Floats8* out) noexcept {
     prefetch_part<1, 8 * Unpack::kBlockBytes>(blocks, 0);
     Ints8 dots[kTokens];
     if constexpr (kPlanes == 2 && requires { &Unpack::template joined_dots<kTokens>; }) {

@@ -1,5 +1,6 @@
-// Matrix-vector products of the formats with blocks of 32 by AVX2. vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and
-// saturates: weights are either small and unsigned (an offset added), or signed with their sign moved to the activation.
+// Matrix-vector products of the formats with blocks of 32 by AVX2. vpmaddubsw adds two products of an unsigned and a
+// signed byte in 16 bits and saturates: weights are either small and unsigned (an offset added), or signed with their
+// sign moved to the activation.
 #include "backend/cpu/gemm/block_heads.h"
 #include "backend/cpu/gemv/gemv.h"
 #include "backend/cpu/gemv/gemv_a32.h"
@@ -34,10 +35,14 @@ inline Pair fifth_bits(Pair pair, const std::byte* const* p) noexcept {
   const __m256i heads = load_pair(p, 0);
   const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
   const __m256i spread = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0101010101010101, 0));
-  const __m256i first = _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(kAtBits))));
-  const __m256i second = _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(kAtBits + 2))));
+  const __m256i first =
+      _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(kAtBits))));
+  const __m256i second =
+      _mm256_shuffle_epi8(heads, _mm256_add_epi8(spread, _mm256_set1_epi8(static_cast<char>(kAtBits + 2))));
   const __m256i sixteen = _mm256_set1_epi8(16);
-  const auto where = [&](__m256i bytes) { return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), sixteen); };
+  const auto where = [&](__m256i bytes) {
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), sixteen);
+  };
   return {_mm256_or_si256(pair.first, where(first)), _mm256_or_si256(pair.second, where(second))};
 }
 
@@ -50,7 +55,8 @@ inline Pair look_up(Pair pair, __m128i levels) noexcept {
 template <int kWeightMax>
 inline __m256i dot_unsigned(const Pair& w, __m256i q_first, __m256i q_second, int factor) noexcept {
   static_assert(4 * kWeightMax * 127 <= 32767);
-  const __m256i sums = _mm256_add_epi16(_mm256_maddubs_epi16(w.first, q_first), _mm256_maddubs_epi16(w.second, q_second));
+  const __m256i sums =
+      _mm256_add_epi16(_mm256_maddubs_epi16(w.first, q_first), _mm256_maddubs_epi16(w.second, q_second));
   return _mm256_madd_epi16(sums, _mm256_set1_epi16(static_cast<int16_t>(factor)));
 }
 
@@ -93,7 +99,8 @@ struct Dots : Unpack {
   }
 };
 
-// Weights of whole bytes against both planes at once: widened to words, of which a product takes as many slots as of bytes, whose signs are in the way.
+// Weights of whole bytes against both planes at once: widened to words, of which a product takes as many slots as of
+// bytes, whose signs are in the way.
 template <class Unpack>
 struct WordDots : Dots<Unpack> {
   template <int kTokens>
@@ -103,19 +110,25 @@ struct WordDots : Dots<Unpack> {
       __m256i sums[kTokens][4];
       for (int i = 0; i < 4; ++i) {
         const int lane = 4 * half + i;
-        const auto weights = [&](int at) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p[lane] + Unpack::kBytesAt + at))); };
+        const auto weights = [&](int at) {
+          return _mm256_cvtepi8_epi16(
+              _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[lane] + Unpack::kBytesAt + at)));
+        };
         const __m256i first = weights(0), second = weights(16);
         for (int t = 0; t < kTokens; ++t) {
           const auto* of_lane = reinterpret_cast<const __m256i*>(x + 32 * (kLanes * t + lane));
-          sums[t][i] = _mm256_add_epi32(_mm256_madd_epi16(first, _mm256_load_si256(of_lane)), _mm256_madd_epi16(second, _mm256_load_si256(of_lane + 1)));
+          sums[t][i] = _mm256_add_epi32(_mm256_madd_epi16(first, _mm256_load_si256(of_lane)),
+                                        _mm256_madd_epi16(second, _mm256_load_si256(of_lane + 1)));
         }
       }
       for (int t = 0; t < kTokens; ++t) {
-        fours[t][half] = _mm256_hadd_epi32(_mm256_hadd_epi32(sums[t][0], sums[t][1]), _mm256_hadd_epi32(sums[t][2], sums[t][3]));
+        fours[t][half] =
+            _mm256_hadd_epi32(_mm256_hadd_epi32(sums[t][0], sums[t][1]), _mm256_hadd_epi32(sums[t][2], sums[t][3]));
       }
     }
     for (int t = 0; t < kTokens; ++t) {
-      out[t] = _mm256_add_epi32(_mm256_permute2x128_si256(fours[t][0], fours[t][1], 0x20), _mm256_permute2x128_si256(fours[t][0], fours[t][1], 0x31));
+      out[t] = _mm256_add_epi32(_mm256_permute2x128_si256(fours[t][0], fours[t][1], 0x20),
+                                _mm256_permute2x128_si256(fours[t][0], fours[t][1], 0x31));
     }
   }
 };
@@ -135,13 +148,17 @@ struct UnpackQ4_1 : ScaleAndMin {
 struct UnpackQ5_0 : OneScale {
   static constexpr int kBlockBytes = sizeof(quant::BlockQ5_0), kOffset = 16, kWeightMax = 31;
   static constexpr bool kSigned = false;
-  static Pair pair(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_0>(nibbles<quant::BlockQ5_0>(p), p); }
+  static Pair pair(const std::byte* const* p) noexcept {
+    return fifth_bits<quant::BlockQ5_0>(nibbles<quant::BlockQ5_0>(p), p);
+  }
 };
 
 struct UnpackQ5_1 : ScaleAndMin {
   static constexpr int kBlockBytes = sizeof(quant::BlockQ5_1), kOffset = 0, kWeightMax = 31;
   static constexpr bool kSigned = false;
-  static Pair pair(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_1>(nibbles<quant::BlockQ5_1>(p), p); }
+  static Pair pair(const std::byte* const* p) noexcept {
+    return fifth_bits<quant::BlockQ5_1>(nibbles<quant::BlockQ5_1>(p), p);
+  }
 };
 
 struct UnpackQ8_0 : OneScale {
@@ -154,7 +171,8 @@ struct UnpackIQ4_NL : OneScale {
   static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 0;
   static constexpr bool kSigned = true;
   static Pair pair(const std::byte* const* p) noexcept {
-    return look_up(nibbles<quant::BlockIQ4_NL>(p), _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+    return look_up(nibbles<quant::BlockIQ4_NL>(p),
+                   _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
   }
 };
 

@@ -1,4 +1,5 @@
-// Matrix-vector products of the formats with blocks of 32 by AVX-512 VNNI: unsigned weights (an offset added) times signed activations.
+// Matrix-vector products of the formats with blocks of 32 by AVX-512 VNNI: unsigned weights (an offset added) times
+// signed activations.
 #include "backend/cpu/gemm/block_heads.h"
 #include "backend/cpu/gemv/gemv.h"
 #include "backend/cpu/gemv/gemv_a32.h"
@@ -36,8 +37,10 @@ inline Quad fifth_bits(Quad quad, const std::byte* const* p) noexcept {
   const __m512i heads = load_quad(p, 0);
   const __m512i bit = _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201u));
   const __m512i spread = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0101010101010101, 0));
-  const __m512i first = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(kAtBits))));
-  const __m512i second = _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(kAtBits + 2))));
+  const __m512i first =
+      _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(kAtBits))));
+  const __m512i second =
+      _mm512_shuffle_epi8(heads, _mm512_add_epi8(spread, _mm512_set1_epi8(static_cast<char>(kAtBits + 2))));
   const __m512i sixteen = _mm512_set1_epi8(16);
   return {_mm512_mask_add_epi8(quad.first, _mm512_test_epi8_mask(first, bit), quad.first, sixteen),
           _mm512_mask_add_epi8(quad.second, _mm512_test_epi8_mask(second, bit), quad.second, sixteen)};
@@ -58,7 +61,8 @@ inline __m256i reduce(__m512i a, __m512i b) noexcept {
 
 // Adds the products of a quad and half the places of a plane.
 inline __m512i add_dot(__m512i sum, const Quad& w, const int8_t* q) noexcept {
-  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w.first, _mm512_load_si512(q)), w.second, _mm512_load_si512(q + 64));
+  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w.first, _mm512_load_si512(q)), w.second,
+                             _mm512_load_si512(q + 64));
 }
 
 template <class Unpack>
@@ -85,7 +89,8 @@ struct ScaleAndMinTogether {
     const __m512 both = _mm512_cvtph_ps(_mm256_set_m128i(heads.lanes4, heads.lanes0));
     const __m512i even = _mm512_castsi256_si512(_mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
     const __m512i odd = _mm512_castsi256_si512(_mm256_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15));
-    return {_mm512_castps512_ps256(_mm512_permutexvar_ps(even, both)), _mm512_castps512_ps256(_mm512_permutexvar_ps(odd, both))};
+    return {_mm512_castps512_ps256(_mm512_permutexvar_ps(even, both)),
+            _mm512_castps512_ps256(_mm512_permutexvar_ps(odd, both))};
   }
 };
 
@@ -101,12 +106,16 @@ struct UnpackQ4_1 : ScaleAndMinTogether {
 
 struct UnpackQ5_0 : OneScale {
   static constexpr int kBlockBytes = sizeof(quant::BlockQ5_0), kOffset = 16;
-  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_0>(nibbles<quant::BlockQ5_0>(p), p); }
+  static Quad quad(const std::byte* const* p) noexcept {
+    return fifth_bits<quant::BlockQ5_0>(nibbles<quant::BlockQ5_0>(p), p);
+  }
 };
 
 struct UnpackQ5_1 : ScaleAndMinTogether {
   static constexpr int kBlockBytes = sizeof(quant::BlockQ5_1), kOffset = 0;
-  static Quad quad(const std::byte* const* p) noexcept { return fifth_bits<quant::BlockQ5_1>(nibbles<quant::BlockQ5_1>(p), p); }
+  static Quad quad(const std::byte* const* p) noexcept {
+    return fifth_bits<quant::BlockQ5_1>(nibbles<quant::BlockQ5_1>(p), p);
+  }
 };
 
 struct UnpackQ8_0 : OneScale {

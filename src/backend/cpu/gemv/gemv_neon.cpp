@@ -1,5 +1,5 @@
-// Matrix-vector products by NEON with the dot product instruction: sdot adds 4 products of signed bytes to each 32-bit lane and cannot overflow or saturate,
-// so weights of every format are signed bytes.
+// Matrix-vector products by NEON with the dot product instruction: sdot adds 4 products of signed bytes to each 32-bit
+// lane and cannot overflow or saturate, so weights of every format are signed bytes.
 #include "backend/cpu/gemv/gemv.h"
 #include "backend/cpu/gemv/gemv_a256.h"
 #include "backend/cpu/gemv/gemv_a32.h"
@@ -30,7 +30,8 @@ struct DotsA32 : Unpack {
     for (int lane = 0; lane < kLanes; ++lane) {
       int8x16_t w[2];
       Unpack::weights(p[lane], w);
-      const int8_t* x = q + 128 * (lane % 4 / 2) + 32 * (lane % 2) + 16 * (lane / 4);  // as gemv_prepare.h lays them out
+      const int8_t* x =
+          q + 128 * (lane % 4 / 2) + 32 * (lane % 2) + 16 * (lane / 4);  // as gemv_prepare.h lays them out
       for (int t = 0; t < kTokens; ++t, x += 256 * kPlanes) {
         int32x4_t sum = add_dot_32(vdupq_n_s32(0), w, vld1q_s8(x), vld1q_s8(x + 64));
         if constexpr (kPlanes == 2) sum = add_dot_32(vshlq_n_s32(sum, 7), w, vld1q_s8(x + 256), vld1q_s8(x + 320));
@@ -49,7 +50,8 @@ struct PartialSums {
 // 16 products of words.
 inline int32x4_t dot_words(const int16x8_t* a, const int16_t* b) noexcept {
   const int16x8_t first = vld1q_s16(b), second = vld1q_s16(b + 8);
-  const int32x4_t low = vmlal_s16(vmull_s16(vget_low_s16(a[0]), vget_low_s16(first)), vget_low_s16(a[1]), vget_low_s16(second));
+  const int32x4_t low =
+      vmlal_s16(vmull_s16(vget_low_s16(a[0]), vget_low_s16(first)), vget_low_s16(a[1]), vget_low_s16(second));
   return vmlal_high_s16(vmlal_high_s16(low, a[0], first), a[1], second);
 }
 
@@ -58,7 +60,8 @@ struct DotsA256 : Unpack {
   using Partial = PartialSums;
 
   template <int kColumns>
-  static void dots(const LinearTask& task, const std::byte* p, const int8_t* const* q, const int16_t* const* sums, PartialSums* out) noexcept {
+  static void dots(const LinearTask& task, const std::byte* p, const int8_t* const* q, const int16_t* const* sums,
+                   PartialSums* out) noexcept {
     const typename Unpack::Block block = Unpack::open(task, p);
     const SubScales s = Unpack::sub_scales(block);
     int16_t scale[16];
@@ -69,7 +72,7 @@ struct DotsA256 : Unpack {
       int8x16_t w[8];
       Unpack::unpack(block, half, w);
       for (int i = 0; i < 8; i += 2) {
-        const int16_t *here = scale + 8 * half + i;
+        const int16_t* here = scale + 8 * half + i;
         for (int column = 0; column < kColumns; ++column) {
           const int8_t* x = q[column] + 128 * half + 16 * i;
           const int8x16_t first = vld1q_s8(x), second = vld1q_s8(x + 16);
@@ -116,7 +119,8 @@ struct KernelA256 {
 
 GemvKernel gemv_neon(const LinearTask& task) noexcept {
   const tensor::DType dtype = task.format->dtype;
-  return task.format->activation == quant::Activation::a32 ? with_unpack_a32(dtype, KernelA32{}) : with_unpack_a256(dtype, KernelA256{});
+  return task.format->activation == quant::Activation::a32 ? with_unpack_a32(dtype, KernelA32{})
+                                                           : with_unpack_a256(dtype, KernelA256{});
 }
 
 }  // namespace assay::backend::cpu

@@ -13,7 +13,8 @@ size_t round_up(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
 // The blocks of a step by lanes; -1: none.
 void blocks_of_lanes(const GemvChain& chain, int64_t step, int64_t* blocks) noexcept {
-  for (int lane = 0; lane < kLanes; ++lane) blocks[lane] = step >= chain.full_steps && chain.last_mask[lane] == 0 ? -1 : chain.first[lane] + step;
+  for (int lane = 0; lane < kLanes; ++lane)
+    blocks[lane] = step >= chain.full_steps && chain.last_mask[lane] == 0 ? -1 : chain.first[lane] + step;
 }
 
 // The same by places.
@@ -25,7 +26,8 @@ void blocks_of_places(const GemvChain& chain, int64_t step, int64_t* blocks) noe
 }
 
 // One step of one column. plane and plane_sums: of its row.
-void lay_column(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, int8_t* out, int32_t* sums) noexcept {
+void lay_column(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, int8_t* out,
+                int32_t* sums) noexcept {
   for (int place = 0; place < kLanes; ++place) {
     const int lane = kLaneOfPlace[place];
     int8_t* first_half = out + 128 * (place / 4) + 16 * (place % 4);
@@ -59,7 +61,8 @@ void lay_joined(const int64_t* blocks, const int8_t* first, const int8_t* second
 struct StepColumn {
   int column, n_columns, group_lanes;
 };
-void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, const StepColumn& at, int8_t* out, std::byte* words) noexcept {
+void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* plane_sums, const StepColumn& at,
+                     int8_t* out, std::byte* words) noexcept {
   const int width = 16 * at.group_lanes;  // bytes of a group's lanes
   for (int place = 0; place < kLanes; ++place) {
     const int64_t block = blocks[kLaneOfPlace[place]];
@@ -79,12 +82,13 @@ void lay_superblocks(const int64_t* blocks, const int8_t* plane, const int16_t* 
       of_lane[1][i] = odd;
       of_lane[2][i] = static_cast<int16_t>(even + odd);
     }
-    for (int kind = 0; kind < 3; ++kind) std::memcpy(words + (3 * (group * at.n_columns + at.column) + kind) * width + in_group, of_lane[kind], 16);
+    for (int kind = 0; kind < 3; ++kind)
+      std::memcpy(words + (3 * (group * at.n_columns + at.column) + kind) * width + in_group, of_lane[kind], 16);
   }
 }
 
-// The sums of both planes as one integer, in place, and G of the contract. A sum of 32 is at most 4064, so that integer is exact below 2^24 and this is
-// fma(1/128, float(l), float(q)).
+// The sums of both planes as one integer, in place, and G of the contract. A sum of 32 is at most 4064, so that integer
+// is exact below 2^24 and this is fma(1/128, float(l), float(q)).
 static_assert(128 * 32 * 127 + 32 * 64 < 1 << 24);
 void join_sums(const int32_t* second, int32_t* sums, float* g) noexcept {
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -131,10 +135,12 @@ size_t gemv_scratch_bytes(const LinearTask& task) noexcept {
   const int64_t block = task.x.block();
   const size_t steps = static_cast<size_t>((task.k / block + kLanes - 1) / kLanes);
   const size_t floats = round_up(steps * kGemvColumnsMax * kLanes * sizeof(float));
-  return block == 32 ? static_cast<size_t>(task.x.planes) * steps * kGemvColumnsMax * 256 + 3 * floats : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
+  return block == 32 ? static_cast<size_t>(task.x.planes) * steps * kGemvColumnsMax * 256 + 3 * floats
+                     : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
 }
 
-GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, const GemvLayout& layout, std::byte* scratch) noexcept {
+GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, const GemvLayout& layout,
+                         std::byte* scratch) noexcept {
   const quant::Activations& x = task.x;
   const bool a32 = x.block() == 32, lanes = !a32 && layout.group_lanes > 0;
   GemvOperand operand;
@@ -154,7 +160,8 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
   operand.sums = a32 ? sums : nullptr;
   operand.q = a32 || lanes ? q : nullptr;
   operand.words = lanes ? words : nullptr;
-  int16_t* joined = a32 && x.planes == 2 && layout.joined ? reinterpret_cast<int16_t*>(q + steps * tokens * x.planes * 256) : nullptr;
+  int16_t* joined =
+      a32 && x.planes == 2 && layout.joined ? reinterpret_cast<int16_t*>(q + steps * tokens * x.planes * 256) : nullptr;
   operand.joined = joined;
   for (int64_t step = 0; step < steps; ++step) {
     int64_t blocks[kLanes], of_lanes[kLanes];
@@ -165,8 +172,10 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
       for (int lane = 0; lane < kLanes; ++lane) d[lane] = of_lanes[lane] < 0 ? 0.0f : of_row[of_lanes[lane]];
       if (!a32) {
         for (int plane = 0; lanes && plane < x.planes; ++plane) {
-          const StepColumn at = {static_cast<int>(row - token) * x.planes + plane, tokens * x.planes, layout.group_lanes};
-          lay_superblocks(blocks, (plane == 0 ? x.q : x.l) + row * x.k, (plane == 0 ? x.q_sums : x.l_sums) + row * x.k / 16, at, q, words);
+          const StepColumn at = {static_cast<int>(row - token) * x.planes + plane, tokens * x.planes,
+                                 layout.group_lanes};
+          lay_superblocks(blocks, (plane == 0 ? x.q : x.l) + row * x.k,
+                          (plane == 0 ? x.q_sums : x.l_sums) + row * x.k / 16, at, q, words);
         }
         continue;
       }

@@ -1,5 +1,5 @@
-// The loops of the matrix-vector kernels over rows and steps, shared by all formats and instruction sets: contract dot/1 over 8 lanes. Included by
-// kernel files only; everything here is local to the file that includes it.
+// The loops of the matrix-vector kernels over rows and steps, shared by all formats and instruction sets: contract
+// dot/1 over 8 lanes. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,9 @@
 namespace assay::backend::cpu {
 namespace {
 
-// A walk by parts (GemvWalk) goes through the rows of three parts of a range, four where rows share their last step, by turns of about 512 bytes: a
-// processor's own prefetching follows each part, and what one of them keeps in flight does not fill the memory's pipe.
+// A walk by parts (GemvWalk) goes through the rows of three parts of a range, four where rows share their last step, by
+// turns of about 512 bytes: a processor's own prefetching follows each part, and what one of them keeps in flight does
+// not fill the memory's pipe.
 constexpr int64_t kStreams = 3, kStreamsMax = kRowsOfLastStepMax;
 constexpr int64_t kTurnBytes = 704;
 
@@ -25,8 +26,9 @@ struct StepBlocks {
   const std::byte* ahead;  // what to fetch while the step works: as many bytes as it reads
 };
 
-// Fetches one of kParts parts of kBytes, so that a step may spread them between its arithmetic. Inlined early: out of line the compiler takes a function
-// that only fetches for one without effect and drops its calls (tests/prefetches.py looks).
+// Fetches one of kParts parts of kBytes, so that a step may spread them between its arithmetic. Inlined early: out of
+// line the compiler takes a function that only fetches for one without effect and drops its calls (tests/prefetches.py
+// looks).
 template <int kParts, int kBytes>
 [[gnu::always_inline]] inline void prefetch_part(const StepBlocks& blocks, int part) noexcept {
   const std::byte* from = blocks.ahead + part * (kBytes / kParts);
@@ -63,10 +65,11 @@ struct RowStream {
   Floats8 c[kTokens];
 };
 
-// Steps [begin, end) of a row, in which every lane has a block. Format::terms<planes, tokens>(task, x, token, blocks, terms) makes the terms of 8 blocks for
-// every token, without the activations' scale.
+// Steps [begin, end) of a row, in which every lane has a block. Format::terms<planes, tokens>(task, x, token, blocks,
+// terms) makes the terms of 8 blocks for every token, without the activations' scale.
 template <class Format, int kPlanes, int kTokens>
-[[gnu::always_inline]] inline void gemv_turn(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t begin, int64_t end,
+[[gnu::always_inline]] inline void gemv_turn(const LinearTask& task, const GemvOperand& x, int64_t token,
+                                             const BlockPlaces& places, int64_t begin, int64_t end,
                                              RowStream<kTokens>& stream) noexcept {
   StepBlocks blocks;
   blocks.first = x.chain.first;
@@ -81,7 +84,8 @@ template <class Format, int kPlanes, int kTokens>
     blocks.ahead += kLanes * places.block_bytes;
   };
   const auto point = [&](int64_t step) __attribute__((always_inline)) {
-    for (int lane = 0; lane < kLanes; ++lane) blocks.p[lane] = stream.row + step * places.block_bytes + places.at_first[lane];
+    for (int lane = 0; lane < kLanes; ++lane)
+      blocks.p[lane] = stream.row + step * places.block_bytes + places.at_first[lane];
   };
   int64_t step = begin;
   if constexpr (Format::kStepsTogether == 2) {
@@ -102,11 +106,12 @@ template <class Format, int kPlanes, int kTokens>
 
 // The last step of n rows that share it; n may be less than the chain allows.
 template <class Format, int kPlanes, int kTokens>
-[[gnu::always_inline]] inline void gemv_last(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, RowStream<kTokens>* streams,
-                                             int n) noexcept {
+[[gnu::always_inline]] inline void gemv_last(const LinearTask& task, const GemvOperand& x, int64_t token,
+                                             const BlockPlaces& places, RowStream<kTokens>* streams, int n) noexcept {
   const GemvChain& chain = x.chain;
   StepBlocks blocks;
-  for (int place = 0; place < kLanes; ++place) blocks.p[place] = streams[std::min(chain.last_row[place], n - 1)].row + places.at_last[place];
+  for (int place = 0; place < kLanes; ++place)
+    blocks.p[place] = streams[std::min(chain.last_row[place], n - 1)].row + places.at_last[place];
   blocks.first = chain.last;
   blocks.add = 0;
   blocks.step = chain.full_steps;
@@ -117,7 +122,8 @@ template <class Format, int kPlanes, int kTokens>
   for (int i = 0; i < n; ++i) {
     for (int t = 0; t < kTokens; ++t) {
       Floats8& c = streams[i].c[t];
-      const Floats8 next = fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), permute_8(terms[t], chain.place[i]), c);
+      const Floats8 next =
+          fma_8(load_8(x.d + (blocks.step * kTokens + t) * kLanes), permute_8(terms[t], chain.place[i]), c);
       c = choose_8(chain.last_mask, next, c);
     }
   }
@@ -125,7 +131,8 @@ template <class Format, int kPlanes, int kTokens>
 
 // Rows row, row + part, .. below row_end by turns: at most kStreamsMax of them.
 template <class Format, int kPlanes, int kTokens>
-[[gnu::always_inline]] inline void gemv_streams(const LinearTask& task, const GemvOperand& x, int64_t token, const BlockPlaces& places, int64_t row, int64_t row_end,
+[[gnu::always_inline]] inline void gemv_streams(const LinearTask& task, const GemvOperand& x, int64_t token,
+                                                const BlockPlaces& places, int64_t row, int64_t row_end,
                                                 int64_t part) noexcept {
   const GemvChain& chain = x.chain;
   RowStream<kTokens> streams[kStreamsMax];
@@ -152,16 +159,19 @@ template <class Format, int kPlanes, int kTokens>
 }
 
 template <class Format, int kPlanes, int kTokens>
-void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin, int64_t row_end) noexcept {
+void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin,
+               int64_t row_end) noexcept {
   BlockPlaces places;
   places.block_bytes = Format::block_bytes(task);
-  places.steps_of_turn = std::max<int64_t>(1, kTurnBytes / (kLanes * Format::kStepsTogether * places.block_bytes)) * Format::kStepsTogether;
+  places.steps_of_turn = std::max<int64_t>(1, kTurnBytes / (kLanes * Format::kStepsTogether * places.block_bytes)) *
+                         Format::kStepsTogether;
   for (int lane = 0; lane < kLanes; ++lane) {
     places.at_first[lane] = x.chain.first[lane] * places.block_bytes;
     places.at_last[lane] = x.chain.last[lane] * places.block_bytes;
   }
   places.ahead = x.walk.one_by_one ? x.walk.ahead_bytes : std::max(task.row_bytes, x.walk.ahead_bytes);
-  // One by one: the rows of a last step, one turn after the other. By parts: a row of each part. One call, since all of it is inlined there.
+  // One by one: the rows of a last step, one turn after the other. By parts: a row of each part. One call, since all of
+  // it is inlined there.
   const int64_t together = x.chain.rows_of_last_step;
   const int64_t n_streams = together > 1 ? kStreamsMax : kStreams;
   const int64_t part = x.walk.one_by_one ? 1 : (row_end - row_begin + n_streams - 1) / n_streams;
@@ -175,7 +185,8 @@ void gemv_rows(const LinearTask& task, const GemvOperand& x, int64_t token, int6
 
 // The instance for the operand's planes and tokens.
 template <class Format>
-void gemv_any(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin, int64_t row_end) noexcept {
+void gemv_any(const LinearTask& task, const GemvOperand& x, int64_t token, int64_t row_begin,
+              int64_t row_end) noexcept {
   if (x.planes == 2) {
     if (x.tokens == 2) return gemv_rows<Format, 2, 2>(task, x, token, row_begin, row_end);
     return gemv_rows<Format, 2, 1>(task, x, token, row_begin, row_end);

@@ -1,6 +1,6 @@
-// Matrix-vector products of the formats with superblocks of 256 over superblock_lanes.h: blocks lie side by side, so that 8 of them are added up by 3 additions
-// across registers. Bytes are multiplied in pairs, the pairs with their sub-block's scale. Included by kernel files only; everything here is local to the
-// file that includes it.
+// Matrix-vector products of the formats with superblocks of 256 over superblock_lanes.h: blocks lie side by side, so
+// that 8 of them are added up by 3 additions across registers. Bytes are multiplied in pairs, the pairs with their
+// sub-block's scale. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include "backend/cpu/gemv/gemv.h"
@@ -9,7 +9,6 @@
 
 namespace assay::backend::cpu {
 namespace {
-
 
 template <class Unpack>
 struct Superblocks : Unpack {
@@ -20,7 +19,7 @@ struct Superblocks : Unpack {
   static constexpr int64_t kGroupElements = kStepElements / kGroups, kGroupSums = kStepSums / kGroups;
   // Whether a group's activations are within reach of one register; else each quarter has its own.
   template <int kColumns>
-  static constexpr bool kGroupIsNear = kGroupElements * kColumns <= kReach;
+  static constexpr bool kGroupIsNear = kGroupElements* kColumns <= kReach;
   // Whether the products of both pieces of a sub-block fit a word.
   static constexpr bool kTwoPieces = Unpack::kSubBlock == 32 && 4 * Unpack::kWeightMax * 127 <= 32767;
 
@@ -51,7 +50,8 @@ struct Superblocks : Unpack {
         const int piece = Unpack::piece(quarter, i);
         const Wide scale = Unpack::scale(group, piece / 2);
         for (int column = 0; column < kColumns; ++column) {
-          dot[column] = add_products(dot[column], add_words(pairs(w[i], at(piece, column)), pairs(w[i + 1], at(piece + 1, column))), scale);
+          dot[column] = add_products(
+              dot[column], add_words(pairs(w[i], at(piece, column)), pairs(w[i + 1], at(piece + 1, column))), scale);
         }
       }
     } else {
@@ -66,7 +66,8 @@ struct Superblocks : Unpack {
   }
 
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand& x, int64_t, const StepBlocks& blocks, Floats8* out) noexcept {
+  [[gnu::always_inline]] static void terms(const LinearTask& task, const GemvOperand& x, int64_t,
+                                           const StepBlocks& blocks, Floats8* out) noexcept {
     if constexpr (kStepsApart) {
       terms_apart<kPlanes, kTokens>(task, x, blocks, out);
     } else {
@@ -74,11 +75,13 @@ struct Superblocks : Unpack {
     }
   }
   template <int kPlanes, int kTokens>
-  [[gnu::noinline]] static void terms_apart(const LinearTask& task, const GemvOperand& x, const StepBlocks& blocks, Floats8* out) noexcept {
+  [[gnu::noinline]] static void terms_apart(const LinearTask& task, const GemvOperand& x, const StepBlocks& blocks,
+                                            Floats8* out) noexcept {
     terms_here<kPlanes, kTokens>(task, x, blocks, out);
   }
   template <int kPlanes, int kTokens>
-  [[gnu::always_inline]] static void terms_here(const LinearTask& task, const GemvOperand& x, const StepBlocks& blocks, Floats8* out) noexcept {
+  [[gnu::always_inline]] static void terms_here(const LinearTask& task, const GemvOperand& x, const StepBlocks& blocks,
+                                                Floats8* out) noexcept {
     constexpr int kColumns = kPlanes * kTokens;
     Wide dots[kColumns][kGroups], minima[kColumns][kGroups], heads[kGroups];
     const int8_t* q = x.q + blocks.step * kColumns * kStepElements;
@@ -98,7 +101,9 @@ struct Superblocks : Unpack {
       for (int column = 0; column < kColumns; ++column) {
         const std::byte* sums = words + kGroupSums * column;
         if constexpr (Unpack::kHasMin) minima[column][g] = Unpack::minimum(group, sums);
-        if constexpr (kHasOffset) dot[column] = subtract_dwords(dot[column], shift_left_dwords(Unpack::minimum(group, sums), Unpack::kOffsetShift));
+        if constexpr (kHasOffset)
+          dot[column] =
+              subtract_dwords(dot[column], shift_left_dwords(Unpack::minimum(group, sums), Unpack::kOffsetShift));
         dots[column][g] = dot[column];
       }
     }

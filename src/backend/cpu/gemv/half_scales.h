@@ -1,5 +1,5 @@
-// Half-precision numbers of 8 blocks to floats, for the matrix-vector kernels of AVX2 and above. Included by kernel files only; everything here is local to
-// the file that includes it.
+// Half-precision numbers of 8 blocks to floats, for the matrix-vector kernels of AVX2 and above. Included by kernel
+// files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>

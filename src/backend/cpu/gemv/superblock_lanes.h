@@ -1,19 +1,20 @@
-// Superblocks of 256 side by side in the 128-bit parts of a register (sets/block_lanes.h): weights, integer scales and minima,
-// for the matrix-vector kernels. A piece is 16 elements of each block of a group. Included by kernel files only; everything here is local to the file that
-// includes it. Each class says of its format:
+// Superblocks of 256 side by side in the 128-bit parts of a register (sets/block_lanes.h): weights, integer scales and
+// minima, for the matrix-vector kernels. A piece is 16 elements of each block of a group. Included by kernel files
+// only; everything here is local to the file that includes it. Each class says of its format:
 //   kBlockBytes, kHasMin, block_bytes(task)  as in superblock_scales.h
-//   kKeepsHeads                whether d and m come from what groups keep of their blocks: scales_of_heads(heads); else scales(task, p)
-//   kWeightMax, kSubBlock      bound of the weights' magnitudes; elements under one integer scale
+//   kKeepsHeads                whether d and m come from what groups keep of their blocks: scales_of_heads(heads); else
+//   scales(task, p) kWeightMax, kSubBlock      bound of the weights' magnitudes; elements under one integer scale
 //   kSigned, kOffsetShift      weights are unsigned, as weight + 2^kOffsetShift unless that is 0; or signed
 //   Group, open(task, p, group)  what is kept of a group while its pieces are multiplied
 //   piece(quarter, i), weights(group, quarter, w)  the numbers of the 4 pieces w[i] that are unpacked together
 //   scale(group, j)            words: the scale of sub-block j, for every product of a piece
-//   minimum(group, sums)       dwords: of minima (with an offset: of scales) times the activations' sums at `sums`, which gemv_prepare.h lays out
+//   minimum(group, sums)       dwords: of minima (with an offset: of scales) times the activations' sums at `sums`,
+//   which gemv_prepare.h lays out
 #pragma once
 
 #include "backend/cpu/gemv/half_scales.h"
-#include "backend/cpu/sets/block_lanes.h"
 #include "backend/cpu/gemv/superblock_scales.h"
+#include "backend/cpu/sets/block_lanes.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -48,7 +49,9 @@ inline EvenOdd low_nibble_words(Wide bytes) noexcept {
   const Wide low = all_words(15);
   return {and_(bytes, low), and_(shift_right_words(bytes, 8), low)};
 }
-inline Wide scale_of(const EvenOdd& words, int j) noexcept { return shuffle_bytes(j % 2 == 0 ? words.even : words.odd, everywhere(j / 2)); }
+inline Wide scale_of(const EvenOdd& words, int j) noexcept {
+  return shuffle_bytes(j % 2 == 0 ? words.even : words.odd, everywhere(j / 2));
+}
 inline Wide times_sums(const EvenOdd& words, const std::byte* sums) noexcept {
   return add_products(multiply_words(words.even, load_wide(sums + kEvenSums)), words.odd, load_wide(sums + kOddSums));
 }
@@ -57,7 +60,8 @@ inline Wide times_sums(const EvenOdd& words, const std::byte* sums) noexcept {
 
 // 8 scales, then 8 minima, as bytes.
 inline Wide k_scales(Wide head) noexcept {
-  const Wide low = spread(_mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F)), top = spread(_mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
+  const Wide low = spread(_mm_setr_epi32(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F)),
+             top = spread(_mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
   const Wide whole = shift_right_dwords(shuffle_dwords<0xED>(head), spread(_mm_setr_epi32(0, 0, 0, 4)));
   const Wide bits = shift_right_dwords(shuffle_dwords<0x84>(head), 2);
   return or_(and_(whole, low), and_(bits, top));
@@ -71,7 +75,8 @@ struct KGroup {
 
 template <class Block>
 struct KScales : Unsigned, PiecesInOrder {
-  static_assert(offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2 && offsetof(Block, sub_scales) == 4);  // the head
+  static_assert(offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2 &&
+                offsetof(Block, sub_scales) == 4);  // the head
   static constexpr int kBlockBytes = sizeof(Block), kSubBlock = 32;
   static constexpr bool kHasMin = true, kKeepsHeads = true;
   static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
@@ -126,9 +131,10 @@ struct LanesQ5_K : KScales<quant::BlockQ5_K> {
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
     unpack_nibbles(group.p, offsetof(quant::BlockQ5_K, nibbles) + 32 * quarter, w);
     // 16 where a number of 4 bits has bit 0, 1, 2, 3
-    const Wide tables[4] = {spread(_mm_set1_epi16(0x1000)), spread(_mm_set1_epi32(0x10100000)), spread(_mm_set1_epi64x(0x1010101000000000)),
-                            spread(_mm_set_epi64x(0x1010101010101010, 0))};
-    for (int i = 0; i < 4; ++i) w[i] = or_(w[i], shuffle_bytes(tables[2 * (quarter % 2) + i / 2], group.high[quarter / 2][i % 2]));
+    const Wide tables[4] = {spread(_mm_set1_epi16(0x1000)), spread(_mm_set1_epi32(0x10100000)),
+                            spread(_mm_set1_epi64x(0x1010101000000000)), spread(_mm_set_epi64x(0x1010101010101010, 0))};
+    for (int i = 0; i < 4; ++i)
+      w[i] = or_(w[i], shuffle_bytes(tables[2 * (quarter % 2) + i / 2], group.high[quarter / 2][i % 2]));
   }
 };
 
@@ -177,12 +183,14 @@ struct LanesQ3_K : OneScale<quant::BlockQ3_K>, SignedScales {
     const Wide nibbles = shuffle_bytes(packed, spread(_mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9)));
     const Wide pairs = shuffle_bytes(packed, spread(_mm_set1_epi32(0x0D0C0B0A)));
     const Wide low = and_(shift_right_dwords(nibbles, spread(_mm_setr_epi32(0, 0, 4, 4))), all_bytes(15));
-    const Wide moved = shift_right_dwords(shift_left_dwords(pairs, spread(_mm_setr_epi32(4, 2, 0, 0))), spread(_mm_setr_epi32(0, 0, 0, 2)));
+    const Wide moved = shift_right_dwords(shift_left_dwords(pairs, spread(_mm_setr_epi32(4, 2, 0, 0))),
+                                          spread(_mm_setr_epi32(0, 0, 0, 2)));
     group = {p, signed_words(subtract_bytes(or_(low, and_(moved, all_bytes(0x30))), all_bytes(32)))};
   }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
     unpack_pairs(gather_wide(group.p, offsetof(quant::BlockQ3_K, q) + 16 * quarter), w);
-    const Wide bits = gather_wide(group.p, offsetof(quant::BlockQ3_K, high_bits) + 16 * (quarter % 2)), four = all_bytes(4);
+    const Wide bits = gather_wide(group.p, offsetof(quant::BlockQ3_K, high_bits) + 16 * (quarter % 2)),
+               four = all_bytes(4);
     for (int i = 0; i < 4; ++i) {
       const int bit = 4 * (quarter / 2) + i;
       w[i] = or_(w[i], and_(bit < 2 ? shift_left_words(bits, 2 - bit) : shift_right_words(bits, bit - 2), four));
@@ -220,18 +228,26 @@ struct LanesIQ4_XS : Signed {
   static constexpr bool kHasMin = false, kKeepsHeads = true;
   using Group = KGroup;
   static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
-  static Scales scales_of_heads(const Wide* heads) noexcept { return {half_pairs(first_dwords(heads)).first, zero_8()}; }
+  static Scales scales_of_heads(const Wide* heads) noexcept {
+    return {half_pairs(first_dwords(heads)).first, zero_8()};
+  }
   // Nibbles and pairs of top bits of 8 scales around 32, to words.
   static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
     const Wide head = gather_wide(p, 0);
-    const Wide nibbles = shuffle_bytes(head, spread(_mm_setr_epi8(4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7, -1)));
-    const Wide pairs = shuffle_bytes(head, spread(_mm_setr_epi8(2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1)));
-    const Wide even = and_(nibbles, spread(_mm_set1_epi32(0x0000000F))), odd = and_(nibbles, spread(_mm_set1_epi32(0x00F00000)));
-    const Wide top = and_(low_words_of_products(pairs, spread(_mm_setr_epi16(64, 16, 4, 1, 64, 16, 4, 1))), all_words(0xC0));
-    group = {p, subtract_words(or_(or_(even, shift_right_words(odd, 4)), shift_right_words(top, 2)), all_words(32)), head};
+    const Wide nibbles =
+        shuffle_bytes(head, spread(_mm_setr_epi8(4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7, -1)));
+    const Wide pairs =
+        shuffle_bytes(head, spread(_mm_setr_epi8(2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1)));
+    const Wide even = and_(nibbles, spread(_mm_set1_epi32(0x0000000F))),
+               odd = and_(nibbles, spread(_mm_set1_epi32(0x00F00000)));
+    const Wide top =
+        and_(low_words_of_products(pairs, spread(_mm_setr_epi16(64, 16, 4, 1, 64, 16, 4, 1))), all_words(0xC0));
+    group = {p, subtract_words(or_(or_(even, shift_right_words(odd, 4)), shift_right_words(top, 2)), all_words(32)),
+             head};
   }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
-    const Wide levels = spread(_mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)), mask = all_bytes(15);
+    const Wide levels = spread(_mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)),
+               mask = all_bytes(15);
     for (int i = 0; i < 4; i += 2) {
       const Wide bytes = gather_wide(group.p, offsetof(quant::BlockIQ4_XS, nibbles) + 32 * quarter + 8 * i);
       w[i] = shuffle_bytes(levels, and_(bytes, mask));
@@ -244,7 +260,8 @@ struct LanesIQ4_XS : Signed {
 // The plain code makes the integers.
 struct LanesAny : AnyScale, Signed {
   static constexpr bool kKeepsHeads = false;
-  static constexpr int kBlockBytes = 66, kWeightMax = 127, kSubBlock = 16;  // bytes: of the smallest, for fetching ahead
+  static constexpr int kBlockBytes = 66, kWeightMax = 127,
+                       kSubBlock = 16;  // bytes: of the smallest, for fetching ahead
   struct Group {
     quant::Integers256 integers[kLanes / kGroups];
     const std::byte* p[kLanes];
@@ -258,12 +275,16 @@ struct LanesAny : AnyScale, Signed {
         group.p[lane] = reinterpret_cast<const std::byte*>(integers);
       }
     }
-    for (int i = 0; i < 2; ++i) group.scales[i] = gather_wide(group.p, static_cast<int64_t>(offsetof(quant::Integers256, scale)) + 16 * i);
+    for (int i = 0; i < 2; ++i)
+      group.scales[i] = gather_wide(group.p, static_cast<int64_t>(offsetof(quant::Integers256, scale)) + 16 * i);
   }
   static void weights(const Group& group, int quarter, Wide* w) noexcept {
-    for (int i = 0; i < 4; ++i) w[i] = gather_wide(group.p, static_cast<int64_t>(offsetof(quant::Integers256, w)) + 64 * quarter + 16 * i);
+    for (int i = 0; i < 4; ++i)
+      w[i] = gather_wide(group.p, static_cast<int64_t>(offsetof(quant::Integers256, w)) + 64 * quarter + 16 * i);
   }
-  static Wide scale(const Group& group, int j) noexcept { return shuffle_bytes(group.scales[j / 8], everywhere(j % 8)); }
+  static Wide scale(const Group& group, int j) noexcept {
+    return shuffle_bytes(group.scales[j / 8], everywhere(j % 8));
+  }
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The scales of superblocks of 256: the floats d and m of 8 of them, and the integer scales and minima inside one as words. Included by kernel files
-// only (AVX2 is enough); everything here is local to the file that includes it.
+// The scales of superblocks of 256: the floats d and m of 8 of them, and the integer scales and minima inside one as
+// words. Included by kernel files only (AVX2 is enough); everything here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -29,7 +29,9 @@ template <class Block>
 struct OneScale {
   static constexpr bool kHasMin = false;
   static int64_t block_bytes(const LinearTask&) noexcept { return sizeof(Block); }
-  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, offsetof(Block, d)), _mm256_setzero_ps()}; }
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
+    return {load_halves(p, offsetof(Block, d)), _mm256_setzero_ps()};
+  }
 };
 
 // The second number is what is subtracted: m = -d_min.
@@ -38,7 +40,8 @@ struct ScaleAndMin {
   static constexpr bool kHasMin = true;
   static int64_t block_bytes(const LinearTask&) noexcept { return sizeof(Block); }
   static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
-    return {load_halves(p, offsetof(Block, d)), _mm256_xor_ps(load_halves(p, offsetof(Block, d_min)), _mm256_set1_ps(-0.0f))};
+    return {load_halves(p, offsetof(Block, d)),
+            _mm256_xor_ps(load_halves(p, offsetof(Block, d_min)), _mm256_set1_ps(-0.0f))};
   }
 };
 
@@ -53,8 +56,9 @@ struct AnyScale {
   }
 };
 
-// The 16 scales and 16 minima of a superblock, of every group of 16 weights, as 16-bit words. Where the format has no minimum, `min` is
-// -offset * scale for weights stored with an offset, and its sum with the activations' sums belongs to I.
+// The 16 scales and 16 minima of a superblock, of every group of 16 weights, as 16-bit words. Where the format has no
+// minimum, `min` is -offset * scale for weights stored with an offset, and its sum with the activations' sums belongs
+// to I.
 struct SubScales {
   __m256i scale, min;
 };
@@ -64,7 +68,8 @@ inline __m256i widen_pairs(__m128i bytes) noexcept { return _mm256_cvtepu8_epi16
 
 inline SubScales k_scales(const std::byte* packed) noexcept {
   const KScaleBytes bytes = k_scale_bytes(packed);
-  return {widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(bytes.scales))), widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(bytes.minima)))};
+  return {widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(bytes.scales))),
+          widen_pairs(_mm_cvtsi64_si128(static_cast<int64_t>(bytes.minima)))};
 }
 
 inline SubScales q2_k_scales(const std::byte* packed) noexcept {
@@ -72,7 +77,9 @@ inline SubScales q2_k_scales(const std::byte* packed) noexcept {
   return {_mm256_and_si256(bytes, _mm256_set1_epi16(15)), _mm256_srli_epi16(bytes, 4)};
 }
 
-inline __m256i times_minus_4(__m256i scale) noexcept { return _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(scale, 2)); }
+inline __m256i times_minus_4(__m256i scale) noexcept {
+  return _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(scale, 2));
+}
 
 inline SubScales q3_k_scales(const std::byte* packed) noexcept {
   const Q3KScaleBytes scales = q3_k_scale_bytes(packed);
@@ -94,7 +101,8 @@ inline SubScales iq4_xs_scales(const std::byte* block) noexcept {
   __builtin_memcpy(&low, block + offsetof(quant::BlockIQ4_XS, scales_low), 4);
   const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i twice = _mm256_slli_epi32(place, 1), four_times = _mm256_slli_epi32(place, 2);
-  const __m256i nibble = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int32_t>(low)), four_times), _mm256_set1_epi32(15));
+  const __m256i nibble = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int32_t>(low)), four_times),
+                                          _mm256_set1_epi32(15));
   const __m256i pair = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(high), twice), _mm256_set1_epi32(3));
   const __m256i scale = _mm256_sub_epi32(_mm256_or_si256(nibble, _mm256_slli_epi32(pair, 4)), _mm256_set1_epi32(32));
   const __m256i low_word = _mm256_and_si256(scale, _mm256_set1_epi32(0xFFFF));

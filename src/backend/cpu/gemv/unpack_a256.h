@@ -1,5 +1,5 @@
-// Superblocks of 256 unpacked to bytes by AVX2, a half (128 elements, w[4] of 32 in order) at a time. Included by kernel files only; everything here is
-// local to the file that includes it. Each class says of its format:
+// Superblocks of 256 unpacked to bytes by AVX2, a half (128 elements, w[4] of 32 in order) at a time. Included by
+// kernel files only; everything here is local to the file that includes it. Each class says of its format:
 //   kHasMin, block_bytes(), scales()   as in superblock_scales.h
 //   open(), sub_scales(), unpack()     a superblock, its integer scales and its weights
 //   kSubBlock                          elements under one integer scale
@@ -16,7 +16,8 @@ inline __m256i load_256(const void* p) noexcept { return _mm256_loadu_si256(stat
 // Bits of the bytes as 0 or `value`, 32 elements for each bit number.
 inline __m256i where_bit(__m256i bytes, int bit, int value) noexcept {
   const __m256i mask = _mm256_set1_epi8(static_cast<char>(1 << bit));
-  return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, mask), mask), _mm256_set1_epi8(static_cast<char>(value)));
+  return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, mask), mask),
+                          _mm256_set1_epi8(static_cast<char>(value)));
 }
 
 // A superblock is read where it lies. Weights are unsigned, as weight + kOffset, unless kSigned.
@@ -47,7 +48,9 @@ inline void unpack_nibbles(const std::byte* p, __m256i* w) noexcept {
 struct UnpackQ2_K : ScaleAndMin<quant::BlockQ2_K>, InPlace {
   static constexpr int kWeightMax = 3, kScaleMax = 15, kSubBlock = 16;
   static SubScales sub_scales(Block p) noexcept { return q2_k_scales(p + offsetof(quant::BlockQ2_K, sub_scales)); }
-  static void unpack(Block p, int half, __m256i* w) noexcept { unpack_pairs(p + offsetof(quant::BlockQ2_K, q) + 32 * half, w); }
+  static void unpack(Block p, int half, __m256i* w) noexcept {
+    unpack_pairs(p + offsetof(quant::BlockQ2_K, q) + 32 * half, w);
+  }
 };
 
 struct UnpackQ3_K : OneScale<quant::BlockQ3_K>, InPlace {
@@ -64,7 +67,9 @@ struct UnpackQ3_K : OneScale<quant::BlockQ3_K>, InPlace {
 struct UnpackQ4_K : ScaleAndMin<quant::BlockQ4_K>, InPlace {
   static constexpr int kWeightMax = 15, kScaleMax = 63, kSubBlock = 32;
   static SubScales sub_scales(Block p) noexcept { return k_scales(p + offsetof(quant::BlockQ4_K, sub_scales)); }
-  static void unpack(Block p, int half, __m256i* w) noexcept { unpack_nibbles(p + offsetof(quant::BlockQ4_K, nibbles) + 64 * half, w); }
+  static void unpack(Block p, int half, __m256i* w) noexcept {
+    unpack_nibbles(p + offsetof(quant::BlockQ4_K, nibbles) + 64 * half, w);
+  }
 };
 
 struct UnpackQ5_K : ScaleAndMin<quant::BlockQ5_K>, InPlace {
@@ -84,11 +89,13 @@ struct UnpackQ6_K : OneScale<quant::BlockQ6_K>, InPlace {
   static void unpack(Block p, int half, __m256i* w) noexcept {
     const __m256i low = _mm256_set1_epi8(15), high = _mm256_set1_epi8(0x30);
     const std::byte* nibbles = p + offsetof(quant::BlockQ6_K, nibbles) + 64 * half;
-    const __m256i first = load_256(nibbles), second = load_256(nibbles + 32), pairs = load_256(p + offsetof(quant::BlockQ6_K, high_bits) + 32 * half);
+    const __m256i first = load_256(nibbles), second = load_256(nibbles + 32),
+                  pairs = load_256(p + offsetof(quant::BlockQ6_K, high_bits) + 32 * half);
     w[0] = _mm256_or_si256(_mm256_and_si256(first, low), _mm256_and_si256(_mm256_slli_epi16(pairs, 4), high));
     w[1] = _mm256_or_si256(_mm256_and_si256(second, low), _mm256_and_si256(_mm256_slli_epi16(pairs, 2), high));
     w[2] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(first, 4), low), _mm256_and_si256(pairs, high));
-    w[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(second, 4), low), _mm256_and_si256(_mm256_srli_epi16(pairs, 2), high));
+    w[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(second, 4), low),
+                           _mm256_and_si256(_mm256_srli_epi16(pairs, 2), high));
   }
 };
 
@@ -100,7 +107,8 @@ struct UnpackIQ4_XS : OneScale<quant::BlockIQ4_XS>, InPlace {
     const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
     const __m128i mask = _mm_set1_epi8(15);
     for (int i = 0; i < 4; ++i) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + offsetof(quant::BlockIQ4_XS, nibbles) + 64 * half + 16 * i));
+      const __m128i bytes = _mm_loadu_si128(
+          reinterpret_cast<const __m128i*>(p + offsetof(quant::BlockIQ4_XS, nibbles) + 64 * half + 16 * i));
       w[i] = _mm256_set_m128i(_mm_shuffle_epi8(levels, _mm_and_si128(_mm_srli_epi16(bytes, 4), mask)),
                               _mm_shuffle_epi8(levels, _mm_and_si128(bytes, mask)));
     }

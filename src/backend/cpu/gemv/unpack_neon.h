@@ -1,10 +1,10 @@
-// Blocks of every format with a fast kernel unpacked to signed bytes by NEON, 16 elements a register, in order. Included by kernel files only; everything
-// here is local to the file that includes it. Each class says of its format:
+// Blocks of every format with a fast kernel unpacked to signed bytes by NEON, 16 elements a register, in order.
+// Included by kernel files only; everything here is local to the file that includes it. Each class says of its format:
 //   kHasMin, block_bytes(task), scales(task, p)   scales: d and m of the 8 blocks p
 //   weights(p, w)                                 blocks of 32: w[2]
-//   open(task, p), sub_scales(block)              superblocks of 256: the integer scales and minima of the 16 groups of 16
-//   unpack(block, half, w)                        w[8], half of the superblock
-//   kSubBlock                                     elements under one integer scale
+//   open(task, p), sub_scales(block)              superblocks of 256: the integer scales and minima of the 16 groups of
+//   16 unpack(block, half, w)                        w[8], half of the superblock kSubBlock elements under one integer
+//   scale
 #pragma once
 
 #include <arm_neon.h>
@@ -45,7 +45,9 @@ struct Sized {
 
 template <class Packed>
 struct OneScale : Sized<Packed, false> {
-  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept { return {load_halves(p, offsetof(Packed, d)), zero_8()}; }
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
+    return {load_halves(p, offsetof(Packed, d)), zero_8()};
+  }
 };
 
 template <class Packed>
@@ -88,9 +90,11 @@ inline void unpack_nibbles_16(const std::byte* p, uint8x16_t* w) noexcept {
 inline void add_fifth_bits(const std::byte* p, uint8x16_t* w) noexcept {
   uint32_t mask;
   __builtin_memcpy(&mask, p, 4);
-  const uint8x16_t bytes = vreinterpretq_u8_u32(vdupq_n_u32(mask)), bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+  const uint8x16_t bytes = vreinterpretq_u8_u32(vdupq_n_u32(mask)),
+                   bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
   for (int half = 0; half < 2; ++half) {
-    const uint8x16_t of_element = vcombine_u8(vdup_n_u8(static_cast<uint8_t>(2 * half)), vdup_n_u8(static_cast<uint8_t>(2 * half + 1)));
+    const uint8x16_t of_element =
+        vcombine_u8(vdup_n_u8(static_cast<uint8_t>(2 * half)), vdup_n_u8(static_cast<uint8_t>(2 * half + 1)));
     w[half] = vorrq_u8(w[half], vandq_u8(vtstq_u8(vqtbl1q_u8(bytes, of_element), bit), vdupq_n_u8(16)));
   }
 }
@@ -100,7 +104,8 @@ struct UnpackSmall : Scale<Packed> {
   static void weights(const std::byte* p, int8x16_t* w) noexcept {
     uint8x16_t plain[2];
     unpack_nibbles_16(p + offsetof(Packed, nibbles), plain);
-    if constexpr (requires(const Packed& block) { block.high_bits; }) add_fifth_bits(p + offsetof(Packed, high_bits), plain);
+    if constexpr (requires(const Packed& block) { block.high_bits; })
+      add_fifth_bits(p + offsetof(Packed, high_bits), plain);
     for (int i = 0; i < 2; ++i) w[i] = minus(plain[i], kOffset);
   }
 };
@@ -125,11 +130,15 @@ inline void look_up_nibbles(const int8_t* levels, const std::byte* p, int8x16_t*
 }
 
 struct UnpackIQ4_NL : OneScale<quant::BlockIQ4_NL> {
-  static void weights(const std::byte* p, int8x16_t* w) noexcept { look_up_nibbles(kLevelsIQ4, p + offsetof(quant::BlockIQ4_NL, nibbles), w); }
+  static void weights(const std::byte* p, int8x16_t* w) noexcept {
+    look_up_nibbles(kLevelsIQ4, p + offsetof(quant::BlockIQ4_NL, nibbles), w);
+  }
 };
 
 struct UnpackMXFP4 : PowerScale {
-  static void weights(const std::byte* p, int8x16_t* w) noexcept { look_up_nibbles(kLevelsMXFP4, p + offsetof(quant::BlockMXFP4, nibbles), w); }
+  static void weights(const std::byte* p, int8x16_t* w) noexcept {
+    look_up_nibbles(kLevelsMXFP4, p + offsetof(quant::BlockMXFP4, nibbles), w);
+  }
 };
 
 // ---- Superblocks of 256. Words; min only where the format has minima.
@@ -182,9 +191,11 @@ inline void unpack_nibbles_128(const std::byte* p, uint8x16_t* w) noexcept {
 struct UnpackQ2_K : ScaleAndNegatedMin<quant::BlockQ2_K>, InPlace {
   static constexpr int kSubBlock = 16;
   static SubScales sub_scales(Block p) noexcept {
-    const uint8x16_t bytes = load_bytes(p + offsetof(quant::BlockQ2_K, sub_scales)), scale = low_nibbles(bytes), min = high_nibbles(bytes);
+    const uint8x16_t bytes = load_bytes(p + offsetof(quant::BlockQ2_K, sub_scales)), scale = low_nibbles(bytes),
+                     min = high_nibbles(bytes);
     const auto words = [](uint8x8_t v) { return vreinterpretq_s16_u16(vmovl_u8(v)); };
-    return {{words(vget_low_u8(scale)), words(vget_high_u8(scale))}, {words(vget_low_u8(min)), words(vget_high_u8(min))}};
+    return {{words(vget_low_u8(scale)), words(vget_high_u8(scale))},
+            {words(vget_low_u8(min)), words(vget_high_u8(min))}};
   }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     uint8x16_t plain[8];
@@ -243,7 +254,8 @@ struct UnpackQ6_K : OneScale<quant::BlockQ6_K>, InPlace {
     const int8x16_t bytes = vreinterpretq_s8_u8(load_bytes(p + offsetof(quant::BlockQ6_K, sub_scales)));
     return {{vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)}, {}};
   }
-  // Low nibbles of 32 bytes and of the next 32, then their high ones; above them a pair of bits each, from the low end of 32 bytes on.
+  // Low nibbles of 32 bytes and of the next 32, then their high ones; above them a pair of bits each, from the low end
+  // of 32 bytes on.
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
     const uint8x16_t high = vdupq_n_u8(0x30);
     for (int i = 0; i < 2; ++i) {
@@ -267,14 +279,17 @@ struct UnpackIQ4_XS : OneScale<quant::BlockIQ4_XS>, InPlace {
     __builtin_memcpy(&high, p + offsetof(quant::BlockIQ4_XS, scales_high), 2);
     __builtin_memcpy(&low, p + offsetof(quant::BlockIQ4_XS, scales_low), 4);
     uint64_t bytes = 0;
-    for (int i = 0; i < 8; ++i) bytes |= static_cast<uint64_t>(((low >> (4 * i)) & 15) | ((static_cast<uint32_t>(high) >> (2 * i)) & 3) << 4) << (8 * i);
+    for (int i = 0; i < 8; ++i)
+      bytes |= static_cast<uint64_t>(((low >> (4 * i)) & 15) | ((static_cast<uint32_t>(high) >> (2 * i)) & 3) << 4)
+               << (8 * i);
     SubScales s{};
     widen_pairs(bytes, s.scale);
     for (int16x8_t& words : s.scale) words = vsubq_s16(words, vdupq_n_s16(32));
     return s;
   }
   static void unpack(Block p, int half, int8x16_t* w) noexcept {
-    for (int i = 0; i < 4; ++i) look_up_nibbles(kLevelsIQ4, p + offsetof(quant::BlockIQ4_XS, nibbles) + 64 * half + 16 * i, w + 2 * i);
+    for (int i = 0; i < 4; ++i)
+      look_up_nibbles(kLevelsIQ4, p + offsetof(quant::BlockIQ4_XS, nibbles) + 64 * half + 16 * i, w + 2 * i);
   }
 };
 
@@ -295,7 +310,9 @@ struct UnpackAny {
     task.format->integers(p, integers);
     return integers;
   }
-  static SubScales sub_scales(const Block& block) noexcept { return {{vld1q_s16(block.scale), vld1q_s16(block.scale + 8)}, {}}; }
+  static SubScales sub_scales(const Block& block) noexcept {
+    return {{vld1q_s16(block.scale), vld1q_s16(block.scale + 8)}, {}};
+  }
   static void unpack(const Block& block, int half, int8x16_t* w) noexcept {
     for (int i = 0; i < 8; ++i) w[i] = vld1q_s8(block.w + 128 * half + 16 * i);
   }

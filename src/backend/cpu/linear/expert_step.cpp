@@ -40,7 +40,8 @@ LinearTask ExpertSteps::task_of(const ops::ExpertLinear& op) const {
   return task;
 }
 
-ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& options) : state_(state), options_(options) {
+ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& options)
+    : state_(state), options_(options) {
   size_t integer_bytes = 0, n_pairs = 0, n_experts = 0;
   const auto round_up = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
   for (const ops::Op& any : state.plan.ops) {
@@ -52,7 +53,8 @@ ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& opti
     const LinearTask task = task_of(*op);
     const LinearChoice& choice = choices_.emplace(op, LinearChoice(state.kernel_set, task)).first->second;
     scratch_bytes_ = std::max(scratch_bytes_, choice.scratch_bytes(task));
-    if (!task.as_f32) integer_bytes = std::max(integer_bytes, quant::activations_bytes(task.x.kind, options.planes, n, op->d_in));
+    if (!task.as_f32)
+      integer_bytes = std::max(integer_bytes, quant::activations_bytes(task.x.kind, options.planes, n, op->d_in));
     n_pairs = std::max(n_pairs, static_cast<size_t>(n));
     n_experts = std::max(n_experts, static_cast<size_t>(op->n_experts));
   }
@@ -67,7 +69,8 @@ ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& opti
 
 void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_rows) {
   const auto expert_of = [&](int64_t row, int64_t rank) {
-    return static_cast<size_t>(op.routes == ops::kNone ? static_cast<float>(rank) : state_.row(op.routes, row)[op.n_used + rank]);
+    return static_cast<size_t>(op.routes == ops::kNone ? static_cast<float>(rank)
+                                                       : state_.row(op.routes, row)[op.n_used + rank]);
   };
   first_pair_.assign(static_cast<size_t>(op.n_experts) + 1, 0);
   for (int64_t row = 0; row < n_rows; ++row) {
@@ -92,7 +95,8 @@ void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_rows) {
 
 LinearTask ExpertSteps::expert_task(const ops::ExpertLinear& op, int64_t expert) const {
   LinearTask task = task_of(op);
-  const int64_t begin = first_pair_[static_cast<size_t>(expert)], n = first_pair_[static_cast<size_t>(expert) + 1] - begin;
+  const int64_t begin = first_pair_[static_cast<size_t>(expert)],
+                n = first_pair_[static_cast<size_t>(expert) + 1] - begin;
   task.weights += op.row_of(expert) * task.row_bytes;
   task.n_tokens = n;
   task.x_f32 = tensor::ConstMat(x_ + begin * op.d_in, n, op.d_in, op.d_in);
@@ -123,14 +127,16 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
   });
 
   const auto n_used = static_cast<int64_t>(used_.size());
-  const int64_t unit_bytes = std::max(kExpertUnitBytesMin, n_used * op.d_out * any.row_bytes / (kExpertUnitsPerThread * state_.pool.n_threads()));
+  const int64_t unit_bytes = std::max(
+      kExpertUnitBytesMin, n_used * op.d_out * any.row_bytes / (kExpertUnitsPerThread * state_.pool.n_threads()));
   const int64_t row_step = choice.row_step(any.n_tokens);
   const int64_t rows_per_unit = (std::max<int64_t>(1, unit_bytes / any.row_bytes) + row_step - 1) / row_step * row_step;
   const int64_t units_per_expert = (op.d_out + rows_per_unit - 1) / rows_per_unit;
   state_.pool.run(n_used * units_per_expert, [&](int64_t unit, int thread) {
     const int64_t begin = unit % units_per_expert * rows_per_unit;
     const LinearTask task = expert_task(op, used_[static_cast<size_t>(unit / units_per_expert)]);
-    LinearThread(state_.scratch[static_cast<size_t>(thread)]).rows(choice.at(task.n_tokens), task, begin, std::min(op.d_out, begin + rows_per_unit));
+    LinearThread(state_.scratch[static_cast<size_t>(thread)])
+        .rows(choice.at(task.n_tokens), task, begin, std::min(op.d_out, begin + rows_per_unit));
   });
   state_.pool.run(n_pairs, [&](int64_t p, int) {
     const Pair pair = pairs_[static_cast<size_t>(p)];

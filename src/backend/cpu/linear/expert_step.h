@@ -1,7 +1,9 @@
-// The products of experts (ops/linear/expert_linear.h) on the CPU: pairs of a token and a rank are put in the order of their experts, each expert's rows of
-// weights are then multiplied with its own pairs by the kernels of ordinary products, and the results go back to their places.
+// The products of experts (ops/linear/expert_linear.h) on the CPU: pairs of a token and a rank are put in the order of
+// their experts, each expert's rows of weights are then multiplied with its own pairs by the kernels of ordinary
+// products, and the results go back to their places.
 //
-//   tokens x ranks  --gather, quantise-->  pairs by expert  --LinearTask an expert-->  results by expert  --scatter-->  tokens x ranks
+//   tokens x ranks  --gather, quantise-->  pairs by expert  --LinearTask an expert-->  results by expert  --scatter-->
+//   tokens x ranks
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,8 @@
 #include "backend/cpu/linear/linear_table.h"
 #include "backend/cpu/runtime/run_state.h"
 #include "base/aligned_buffer.h"
-#include "ops/plan/executor.h"
 #include "ops/linear/expert_linear.h"
+#include "ops/plan/executor.h"
 
 namespace assay::backend::cpu {
 
@@ -44,9 +46,9 @@ class ExpertSteps {
   float *x_ = nullptr, *y_ = nullptr;  // rows of pairs
   std::byte* integers_ = nullptr;
   quant::Activations quantised_;
-  std::vector<Pair> pairs_;            // by expert, then row
-  std::vector<int32_t> first_pair_;    // per expert, and the number of all at the end
-  std::vector<int32_t> used_;          // experts with pairs
+  std::vector<Pair> pairs_;          // by expert, then row
+  std::vector<int32_t> first_pair_;  // per expert, and the number of all at the end
+  std::vector<int32_t> used_;        // experts with pairs
 };
 
 }  // namespace assay::backend::cpu

@@ -1,8 +1,8 @@
-// The sets of kernels, and how a product's rows are run: by the range that was chosen for it, or by the scalar reference.
+// The sets of kernels, and how a product's rows are run: by the range that was chosen for it, or by the scalar
+// reference.
 #include "backend/cpu/linear/linear.h"
 
 #include <algorithm>
-
 #include <vector>
 
 #include "backend/cpu/linear/linear_thread.h"
@@ -67,7 +67,8 @@ void LinearThread::rows(const LinearRange& range, const LinearTask& task, int64_
   if (kernel.vector == nullptr) return linear_rows_reference(task, row_begin, row_end);
   for (int64_t token = 0; token < task.n_tokens;) {
     const int tokens = gemv_tokens(task, token);
-    const bool is_laid_out = laid_by_ == nullptr && laid_out_ == task.x.q && (!range.layout.joined || operand_.joined != nullptr);
+    const bool is_laid_out =
+        laid_by_ == nullptr && laid_out_ == task.x.q && (!range.layout.joined || operand_.joined != nullptr);
     if (!is_laid_out) operand_ = gemv_prepare(task, token, tokens, range.layout, scratch_);
     laid_by_ = nullptr;
     laid_out_ = tokens == task.n_tokens ? task.x.q : nullptr;
@@ -80,9 +81,12 @@ void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64
   LinearThread(scratch).rows(LinearChoice(set, task).at(task.n_tokens), task, row_begin, row_end);
 }
 
-size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) { return LinearChoice(set, task).scratch_bytes(task); }
+size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) {
+  return LinearChoice(set, task).scratch_bytes(task);
+}
 
-void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+                   int64_t row_end) noexcept {
   if (const KernelSetParts* functions = functions_of(set)) return functions->quantise_rows(x, out, row_begin, row_end);
   for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);
 }

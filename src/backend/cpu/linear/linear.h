@@ -1,5 +1,6 @@
-// Matrix products of the CPU backend: weight rows in their file format times activation rows, contract dot/1 (quant/activations.h) or Lanes32 in mode
-// f32. Every kernel set gives the bits of the reference, for any number of tokens and any split of the rows.
+// Matrix products of the CPU backend: weight rows in their file format times activation rows, contract dot/1
+// (quant/activations.h) or Lanes32 in mode f32. Every kernel set gives the bits of the reference, for any number of
+// tokens and any split of the rows.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,8 @@ std::span<const KernelSet> kernel_sets() noexcept;
 inline KernelSet best_kernel_set() noexcept { return kernel_sets().back(); }
 inline bool can_run(KernelSet set) noexcept { return std::ranges::find(kernel_sets(), set) != kernel_sets().end(); }
 
-// y[t, r] = dot(weights row r, activation row t) + bias[r]. Views into memory of the caller, which must outlive the calls.
+// y[t, r] = dot(weights row r, activation row t) + bias[r]. Views into memory of the caller, which must outlive the
+// calls.
 struct LinearTask {
   const quant::Format* format = nullptr;
   const std::byte* weights = nullptr;  // row r begins at weights + r * row_bytes; any alignment
@@ -44,11 +46,13 @@ struct LinearTask {
   tensor::Mat y;                // [n_tokens, rows]
 };
 
-// For one product alone, by the set's kernel for so many tokens (linear_table.h): writes y[:, row_begin..row_end). scratch: aligned to 64.
+// For one product alone, by the set's kernel for so many tokens (linear_table.h): writes y[:, row_begin..row_end).
+// scratch: aligned to 64.
 void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch);
 size_t linear_scratch_bytes(KernelSet set, const LinearTask& task);  // holds for any number of tokens up to the task's
 
 // Quantises rows [row_begin, row_end) of x [n, out.k] into the same rows of out; the bits of quant::quantise_row_ref.
-void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;
+void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+                   int64_t row_end) noexcept;
 
 }  // namespace assay::backend::cpu

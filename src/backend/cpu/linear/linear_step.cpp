@@ -8,14 +8,16 @@
 namespace assay::backend::cpu {
 namespace {
 
-// Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more than it. With few tokens threads take
-// several that follow one another (base/range_shares.h): what they wait for each other at the end is a unit's time.
-// With many tokens a unit is longer, since what it does once for all its rows (their tokens in the order of its kernel) grows with the tokens.
+// Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more
+// than it. With few tokens threads take several that follow one another (base/range_shares.h): what they wait for each
+// other at the end is a unit's time. With many tokens a unit is longer, since what it does once for all its rows (their
+// tokens in the order of its kernel) grows with the tokens.
 constexpr int64_t kUnitsPerThread = 64, kUnitsPerThreadMany = 4;
 constexpr int64_t kUnitBytesMin = 8 * 1024;
 constexpr int64_t kManyTokens = 16;
 
-LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearWork& work, const ops::ExecutorOptions& options) {
+LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearWork& work,
+                     const ops::ExecutorOptions& options) {
   const tensor::TensorView& weights = state.plan.weights[static_cast<size_t>(op.w)].view;
   const ops::Value& y = state.plan.values[static_cast<size_t>(op.y)];
   LinearTask task;
@@ -43,7 +45,8 @@ LinearSplit make_split(const RunState& state, const LinearStep& step, int64_t un
     const int64_t row_step = step.choices[i].row_step(task.n_tokens);
     const int64_t rows = std::max<int64_t>(1, unit_bytes / std::max<int64_t>(1, task.row_bytes));
     split.chunk_rows.push_back((rows + row_step - 1) / row_step * row_step);
-    split.first_chunk.push_back(split.first_chunk.back() + (task.y.cols + split.chunk_rows.back() - 1) / split.chunk_rows.back());
+    split.first_chunk.push_back(split.first_chunk.back() +
+                                (task.y.cols + split.chunk_rows.back() - 1) / split.chunk_rows.back());
   }
   return split;
 }
@@ -75,7 +78,9 @@ void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_to
       task.x.n_rows = n_tokens;
       task.x_f32.rows = n_tokens;
       task.y.rows = n_tokens;
-      const auto row_of = [&](int64_t unit) { return std::min(task.y.cols, (unit - split.first_chunk[i]) * split.chunk_rows[i]); };
+      const auto row_of = [&](int64_t unit) {
+        return std::min(task.y.cols, (unit - split.first_chunk[i]) * split.chunk_rows[i]);
+      };
       thread.rows(step.choices[i].at(n_tokens), task, row_of(units.begin), row_of(units.end));
     }
   };

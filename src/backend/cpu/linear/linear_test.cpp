@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/cpu/sets/kernel_sets.h"
 #include "backend/cpu/linear/linear_thread.h"
+#include "backend/cpu/sets/kernel_sets.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cpu {
@@ -28,13 +28,15 @@ using Bytes = std::unique_ptr<std::byte, Free>;
 
 Bytes aligned_bytes(size_t n) { return Bytes(static_cast<std::byte*>(std::aligned_alloc(64, (n + 127) / 64 * 64))); }
 
-bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b)); }
+bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+}
 
 // Random weights and activations of one shape, with the reference's results for all tokens.
 struct Case {
   const Format& format;
   int64_t k, rows, tokens;
-  int planes;  // 0: as f32
+  int planes;                     // 0: as f32
   std::vector<std::byte> memory;  // weights begin at 1, an odd address
   std::vector<float> x, bias, expected;
   Bytes activation_bytes;
@@ -55,7 +57,13 @@ struct Case {
 
   void poison(uint64_t seed) {  // zeros, subnormals, infinities, NaN in scales and activations
     constexpr uint16_t kScales[] = {0, 0x8000, 1, 0x83FF, 0x7BFF, 0x7C00, 0xFC00, 0x7E00};
-    constexpr float kValues[] = {0, -0.0f, 1e-40f, 1e-31f, 3e38f, -3e38f, std::numeric_limits<float>::infinity(),
+    constexpr float kValues[] = {0,
+                                 -0.0f,
+                                 1e-40f,
+                                 1e-31f,
+                                 3e38f,
+                                 -3e38f,
+                                 std::numeric_limits<float>::infinity(),
                                  std::numeric_limits<float>::quiet_NaN()};
     Random random(seed);
     const tensor::DTypeTraits& t = tensor::traits(format.dtype);
@@ -64,7 +72,8 @@ struct Case {
       if (random.below(8) != 0) continue;
       const uint16_t scale = kScales[random.below(8)];
       if (offsets.d >= 0) std::memcpy(&memory[at + static_cast<size_t>(offsets.d)], &scale, 2);
-      if (format.dtype == tensor::DType::MXFP4) memory[at] = static_cast<std::byte>(random.below(2) == 0 ? random.below(3) : 253 + random.below(3));
+      if (format.dtype == tensor::DType::MXFP4)
+        memory[at] = static_cast<std::byte>(random.below(2) == 0 ? random.below(3) : 253 + random.below(3));
     }
     for (int64_t begin = 0; begin < tokens * k; begin += 32) {
       const int kind = random.below(40);
@@ -77,7 +86,8 @@ struct Case {
     }
   }
 
-  // Sums of integers as large as they get: rows of equal bytes, activations near the largest of their block (127 and 0, or 126 and 64/128).
+  // Sums of integers as large as they get: rows of equal bytes, activations near the largest of their block (127 and 0,
+  // or 126 and 64/128).
   void push_to_bounds(uint64_t seed) {
     const tensor::DTypeTraits& t = tensor::traits(format.dtype);
     const test::ScaleOffsets offsets = test::scale_offsets(format.dtype);
@@ -95,7 +105,8 @@ struct Case {
     Random random(seed);
     for (int64_t begin = 0; begin < tokens * k; begin += 32) {
       const bool whole = random.below(2) == 0;
-      for (int64_t j = begin; j < begin + 32; ++j) x[static_cast<size_t>(j)] = whole || j % 32 == 0 ? 1.0f : 126.5f / 127.0f;
+      for (int64_t j = begin; j < begin + 32; ++j)
+        x[static_cast<size_t>(j)] = whole || j % 32 == 0 ? 1.0f : 126.5f / 127.0f;
     }
   }
 
@@ -144,11 +155,13 @@ struct Case {
         const float wanted = with_bias ? dot + bias[static_cast<size_t>(r)] : dot;
         const float got = y[static_cast<size_t>(t * stride + r)];
         if (!same(wanted, got) && wrong++ == 0) {
-          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << by << ", " << choice.at(n).name << ", k " << k << " rows " << rows << " tokens " << n
-                        << " planes " << planes << ": token " << t << " row " << r << " is " << got << " instead of " << wanted;
+          ADD_FAILURE() << tensor::traits(format.dtype).name << " " << by << ", " << choice.at(n).name << ", k " << k
+                        << " rows " << rows << " tokens " << n << " planes " << planes << ": token " << t << " row "
+                        << r << " is " << got << " instead of " << wanted;
         }
       }
-      for (int64_t r = rows; r < stride; ++r) EXPECT_EQ(y[static_cast<size_t>(t * stride + r)], -12345.0f) << "written past the rows";
+      for (int64_t r = rows; r < stride; ++r)
+        EXPECT_EQ(y[static_cast<size_t>(t * stride + r)], -12345.0f) << "written past the rows";
     }
     return n * rows;
   }
@@ -196,7 +209,8 @@ int64_t run_shapes(const Format& format, int64_t block, int planes) {
   return compared;
 }
 
-// What run_shapes compares on one kernel set: tokens and rows of its three loops. A kernel that is never asked would pass every comparison.
+// What run_shapes compares on one kernel set: tokens and rows of its three loops. A kernel that is never asked would
+// pass every comparison.
 constexpr int64_t kShapeValues = 18 * 7 * (1 + 2 + 3 + 9) + (1 + 8 + 9 + 33 + 97) * (17 * 18 / 2) + 33 * 64;
 constexpr int64_t kBoundValues = 35 * (1 + 7 + 25);
 
@@ -205,8 +219,8 @@ TEST_P(LinearKernels, EqualTheReferenceInExactMode) {
   if (fast_kernel_sets().empty()) GTEST_SKIP() << "this processor has no kernels but the reference";
   for (const int planes : {1, 2}) {
     const int64_t compared = run_shapes(format(), block(), planes);
-    std::printf("%s, %d plane%s: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), planes,
-                planes == 1 ? "" : "s", static_cast<long long>(compared));
+    std::printf("%s, %d plane%s: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(),
+                planes, planes == 1 ? "" : "s", static_cast<long long>(compared));
     EXPECT_EQ(compared, std::ssize(fast_kernel_sets()) * (kShapeValues + kBoundValues));
   }
 }
@@ -224,7 +238,8 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
       }
     }
   }
-  std::printf("%s as f32: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(), static_cast<long long>(compared));
+  std::printf("%s as f32: %lld values compared\n", std::string(tensor::traits(format().dtype).name).c_str(),
+              static_cast<long long>(compared));
   EXPECT_EQ(compared, std::ssize(fast_kernel_sets()) * per_set);
 }
 
@@ -237,7 +252,8 @@ TEST(LinearTable, EveryRowEqualsTheReference) {
         for (const int planes : {0, 1, 2}) {
           if (planes > 0 && format.activation == quant::Activation::f32) continue;
           const int64_t block = std::max<int64_t>(32, tensor::traits(format.dtype).block_elements);
-          const int64_t k = std::max((row.k_min + block - 1) / block * block, 9 * block), last = std::min(row.tokens_max, row.tokens_min + 14);
+          const int64_t k = std::max((row.k_min + block - 1) / block * block, 9 * block),
+                        last = std::min(row.tokens_max, row.tokens_min + 14);
           LinearTask asked;
           asked.format = &format;
           asked.k = k;
@@ -247,7 +263,8 @@ TEST(LinearTable, EveryRowEqualsTheReference) {
           if (!row.takes(asked)) continue;
           Case c(format, k, 7, last, planes, static_cast<uint64_t>(k + planes));
           c.prepare();
-          for (const int64_t n : {row.tokens_min, last}) compared += c.compare(name(set), LinearChoice(set, row, c.task), n, n == last);
+          for (const int64_t n : {row.tokens_min, last})
+            compared += c.compare(name(set), LinearChoice(set, row, c.task), n, n == last);
         }
       }
       EXPECT_GT(compared, 0) << name(set) << ": no format has the row \"" << row.name << "\"";
@@ -271,9 +288,11 @@ TEST(LinearTable, RangesHaveTheFirstRowThatTakesThem) {
             std::string_view wanted = "reference";
             for (const LinearRow& row : linear_table(set)) {
               if (row.is_wanted != nullptr && !row.is_wanted()) continue;
-              if (wanted == "reference" && row.takes(c.task) && row.tokens_min <= n && n <= row.tokens_max) wanted = row.name;
+              if (wanted == "reference" && row.takes(c.task) && row.tokens_min <= n && n <= row.tokens_max)
+                wanted = row.name;
             }
-            EXPECT_EQ(choice.at(n).name, wanted) << name(set) << " " << tensor::traits(format.dtype).name << " planes " << planes << " tokens " << n;
+            EXPECT_EQ(choice.at(n).name, wanted)
+                << name(set) << " " << tensor::traits(format.dtype).name << " planes " << planes << " tokens " << n;
             EXPECT_TRUE(choice.at(n).tokens_min <= n && n <= choice.at(n).tokens_max);
           }
         }
@@ -287,7 +306,11 @@ TEST(LinearPasses, EqualTheReference) {
   constexpr struct {
     tensor::DType dtype;
     int planes;
-  } kCases[] = {{tensor::DType::Q4_K, 1}, {tensor::DType::Q6_K, 1}, {tensor::DType::Q6_K, 2}, {tensor::DType::F16, 0}, {tensor::DType::Q4_0, 2}};
+  } kCases[] = {{tensor::DType::Q4_K, 1},
+                {tensor::DType::Q6_K, 1},
+                {tensor::DType::Q6_K, 2},
+                {tensor::DType::F16, 0},
+                {tensor::DType::Q4_0, 2}};
   for (const auto& [dtype, planes] : kCases) {
     Case c(*quant::find_format(dtype), 37 * 256, 3, 115, planes, 5);
     c.prepare();
@@ -295,14 +318,17 @@ TEST(LinearPasses, EqualTheReference) {
   }
 }
 
-// Matrices of several formats that read the same activations, which one call lays out for the next; each in two ranges of rows.
+// Matrices of several formats that read the same activations, which one call lays out for the next; each in two ranges
+// of rows.
 TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
   using tensor::DType;
   constexpr int64_t kTokens = 9, kRows = 70, kCut = 32;
-  for (const auto& dtypes : {std::vector{DType::Q4_0, DType::Q8_0, DType::Q4_1, DType::Q8_0}, std::vector{DType::Q6_K, DType::Q4_K, DType::Q6_K}}) {
+  for (const auto& dtypes : {std::vector{DType::Q4_0, DType::Q8_0, DType::Q4_1, DType::Q8_0},
+                             std::vector{DType::Q6_K, DType::Q4_K, DType::Q6_K}}) {
     for (const int planes : {1, 2}) {
       std::vector<Case> cases;
-      for (const DType dtype : dtypes) cases.emplace_back(*quant::find_format(dtype), 9 * 256, kRows, kTokens, planes, 11 + cases.size());
+      for (const DType dtype : dtypes)
+        cases.emplace_back(*quant::find_format(dtype), 9 * 256, kRows, kTokens, planes, 11 + cases.size());
       for (Case& c : cases) c.x = cases.front().x, c.prepare();
       for (const KernelSet set : fast_kernel_sets()) {
         for (const int64_t n : {int64_t{1}, int64_t{2}, int64_t{3}, kTokens}) {
@@ -322,7 +348,8 @@ TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
             thread.rows(choice.at(n), task, kCut, kRows);
             int64_t wrong = 0;
             for (size_t i = 0; i < y.size(); ++i) wrong += same(y[i], c.expected[i]) ? 0 : 1;
-            EXPECT_EQ(wrong, 0) << tensor::traits(c.format.dtype).name << " " << name(set) << " planes " << planes << " tokens " << n << ", " << choice.at(n).name;
+            EXPECT_EQ(wrong, 0) << tensor::traits(c.format.dtype).name << " " << name(set) << " planes " << planes
+                                << " tokens " << n << ", " << choice.at(n).name;
           }
         }
       }
@@ -348,9 +375,10 @@ TEST(LinearTable, RangesWalkAsTheirRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, LinearKernels, testing::Range<size_t>(0, quant::all_formats().size()), [](const auto& param) {
-  return std::string(tensor::traits(quant::all_formats()[param.param].dtype).name);
-});
+INSTANTIATE_TEST_SUITE_P(Formats, LinearKernels, testing::Range<size_t>(0, quant::all_formats().size()),
+                         [](const auto& param) {
+                           return std::string(tensor::traits(quant::all_formats()[param.param].dtype).name);
+                         });
 
 }  // namespace
 }  // namespace assay::backend::cpu

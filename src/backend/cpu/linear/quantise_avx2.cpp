@@ -59,7 +59,8 @@ inline void quantise_32(const float* x, float r, bool by_16, const Place& out) n
 
 }  // namespace
 
-void quantise_rows_avx2(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+void quantise_rows_avx2(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+                        int64_t row_end) noexcept {
   quantise_rows_with<magnitude_bits, quantise_32>(x, out, row_begin, row_end);
 }
 

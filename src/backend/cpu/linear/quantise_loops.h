@@ -1,5 +1,5 @@
-// The loops of the kernels that turn activations into integers over rows and blocks, shared by the instruction sets. Included by kernel files only;
-// everything here is local to the file that includes it.
+// The loops of the kernels that turn activations into integers over rows and blocks, shared by the instruction sets.
+// Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include "backend/cpu/linear/quantise.h"
@@ -37,7 +37,8 @@ inline void zero_32(bool by_16, const Place& out) noexcept {
 // kMagnitudeBits(x, n): the bits of the largest magnitude of n elements, at least those of infinity if one is NaN.
 // kQuantise32(x, r, by_16, place): 32 elements of a block that is neither empty nor poisoned.
 template <auto kMagnitudeBits, auto kQuantise32>
-void quantise_rows_with(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+void quantise_rows_with(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+                        int64_t row_end) noexcept {
   const bool by_16 = out.kind == quant::Activation::a256;
   const int64_t block = by_16 ? 256 : 32, sums_of_32 = by_16 ? 2 : 1, n_blocks = out.k / block;
   for (int64_t row = row_begin; row < row_end; ++row) {
@@ -52,7 +53,8 @@ void quantise_rows_with(tensor::ConstMat x, const quant::Activations& out, int64
       for (int64_t j = 0; j < block; j += 32) {
         const int64_t at = row * out.k + b * block + j, sum_at = at / 32 * sums_of_32;
         const bool two = out.planes == 2;
-        const Place place = {out.q + at, two ? out.l + at : nullptr, out.q_sums + sum_at, two ? out.l_sums + sum_at : nullptr};
+        const Place place = {out.q + at, two ? out.l + at : nullptr, out.q_sums + sum_at,
+                             two ? out.l_sums + sum_at : nullptr};
         if (empty) {
           zero_32(by_16, place);
         } else {

@@ -8,7 +8,8 @@ namespace {
 
 uint32_t magnitude_bits(const float* x, int64_t n) noexcept {
   uint32x4_t most = vdupq_n_u32(0);
-  for (int64_t j = 0; j < n; j += 4) most = vmaxq_u32(most, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + j)), vdupq_n_u32(0x7FFFFFFF)));
+  for (int64_t j = 0; j < n; j += 4)
+    most = vmaxq_u32(most, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + j)), vdupq_n_u32(0x7FFFFFFF)));
   return vmaxvq_u32(most);
 }
 
@@ -18,7 +19,8 @@ inline int32x4_t rounded(float32x4_t x, int bound) noexcept {
 }
 
 inline int8x16_t to_bytes(const int32x4_t* x) noexcept {
-  return vcombine_s8(vmovn_s16(vcombine_s16(vmovn_s32(x[0]), vmovn_s32(x[1]))), vmovn_s16(vcombine_s16(vmovn_s32(x[2]), vmovn_s32(x[3]))));
+  return vcombine_s8(vmovn_s16(vcombine_s16(vmovn_s32(x[0]), vmovn_s32(x[1]))),
+                     vmovn_s16(vcombine_s16(vmovn_s32(x[2]), vmovn_s32(x[3]))));
 }
 
 inline void put(const int8x16_t* bytes, bool by_16, int8_t* out, int16_t* sums) noexcept {
@@ -45,7 +47,8 @@ void quantise_32(const float* x, float r, bool by_16, const Place& out) noexcept
 
 }  // namespace
 
-void quantise_rows_neon(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept {
+void quantise_rows_neon(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+                        int64_t row_end) noexcept {
   quantise_rows_with<magnitude_bits, quantise_32>(x, out, row_begin, row_end);
 }
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "backend/cpu/sets/kernel_sets.h"
 #include "backend/cpu/linear/linear.h"
+#include "backend/cpu/sets/kernel_sets.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cpu {
@@ -20,7 +20,8 @@ using quant::Activations;
 struct Quantised {
   std::vector<std::byte> memory;
   Activations view;
-  Quantised(Activation kind, int planes, int64_t rows, int64_t k) : memory(quant::activations_bytes(kind, planes, rows, k) + 64, std::byte{0x5A}) {
+  Quantised(Activation kind, int planes, int64_t rows, int64_t k)
+      : memory(quant::activations_bytes(kind, planes, rows, k) + 64, std::byte{0x5A}) {
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     view = quant::carve(kind, planes, rows, k, memory.data() + (64 - address % 64) % 64);
   }
@@ -35,7 +36,8 @@ void expect_equal(const Activations& a, const Activations& b) {
     EXPECT_EQ(std::memcmp(a.l_sums, b.l_sums, 2 * n_sums), 0);
   }
   for (size_t i = 0; i < n / static_cast<size_t>(a.block()); ++i) {
-    EXPECT_TRUE(std::bit_cast<uint32_t>(a.d[i]) == std::bit_cast<uint32_t>(b.d[i]) || (std::isnan(a.d[i]) && std::isnan(b.d[i])));
+    EXPECT_TRUE(std::bit_cast<uint32_t>(a.d[i]) == std::bit_cast<uint32_t>(b.d[i]) ||
+                (std::isnan(a.d[i]) && std::isnan(b.d[i])));
   }
 }
 
@@ -49,7 +51,8 @@ std::vector<float> rows_of_all_kinds(int64_t rows, int64_t k) {
   for (size_t begin = 0; begin < x.size(); begin += 32) {
     const float scale = kScales[random.below(11)];
     const bool whole = random.below(4) == 0;  // integers and halves up to 127 make ties
-    for (size_t j = begin; j < begin + 32; ++j) x[j] = scale * (whole ? static_cast<float>(random.below(509) - 254) / 2 : random.normal());
+    for (size_t j = begin; j < begin + 32; ++j)
+      x[j] = scale * (whole ? static_cast<float>(random.below(509) - 254) / 2 : random.normal());
     if (random.below(30) == 0) x[begin + static_cast<size_t>(random.below(32))] = kPoison[random.below(3)];
   }
   return x;

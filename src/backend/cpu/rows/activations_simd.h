@@ -1,4 +1,5 @@
-// The activation functions (ops/rows/activation.h) and the soft bound sixteen at a time: num/activations.h and num/math.h line by line, so with their bits.
+// The activation functions (ops/rows/activation.h) and the soft bound sixteen at a time: num/activations.h and
+// num/math.h line by line, so with their bits.
 #pragma once
 
 #include "backend/cpu/rows/math_simd.h"
@@ -63,13 +64,20 @@ static inline Vec softcap(Vec x, Vec limit) noexcept { return mul(limit, tanh(di
 template <ops::ActivationFunction function>
 static inline Vec activate(Vec x) noexcept {
   using F = ops::ActivationFunction;
-  if constexpr (function == F::silu) return silu(x);
-  else if constexpr (function == F::gelu_tanh) return gelu_tanh(x);
-  else if constexpr (function == F::gelu_erf) return gelu_erf(x);
-  else if constexpr (function == F::relu_squared) return relu_squared(x);
-  else if constexpr (function == F::sigmoid) return sigmoid(x);
-  else if constexpr (function == F::softplus) return softplus(x);
-  else if constexpr (function == F::exponential) return exp(x);
+  if constexpr (function == F::silu)
+    return silu(x);
+  else if constexpr (function == F::gelu_tanh)
+    return gelu_tanh(x);
+  else if constexpr (function == F::gelu_erf)
+    return gelu_erf(x);
+  else if constexpr (function == F::relu_squared)
+    return relu_squared(x);
+  else if constexpr (function == F::sigmoid)
+    return sigmoid(x);
+  else if constexpr (function == F::softplus)
+    return softplus(x);
+  else if constexpr (function == F::exponential)
+    return exp(x);
   else {
     static_assert(function == F::identity, "an activation without its vector form");
     return x;

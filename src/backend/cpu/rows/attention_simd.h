@@ -1,17 +1,18 @@
 // Attention over one block of query rows, written once over Vec (simd.h). Contract: ops/attention/attention.h.
-// Scores and weighted values are the same small product, C[r, c] = chain of fma over k of A[r, k] * B[k, c]: with the queries, elements
-// of a head and 32 keys side by side; then with the probabilities, keys, and the elements of the values side by side.
+// Scores and weighted values are the same small product, C[r, c] = chain of fma over k of A[r, k] * B[k, c]: with the
+// queries, elements of a head and 32 keys side by side; then with the probabilities, keys, and the elements of the
+// values side by side.
 //
 //   a block    up to 12 query rows that share a KV head; one segment of 256 keys after the other
-//   scores     lanes: 16 keys of a tile; a chain over the head's elements, queries packed [element][row]   --->  p [row][256], scratch
-//   softmax    a row alone: its largest score m, p = exp(score - m), their sum l by Lanes32
-//   values     lanes: 16 elements of the values; a chain over the segment's visible keys                   --->  o [row][element], scratch
-//   merge      (m, l, o) of the segment into those of the segments before it, then y = o / l
+//   scores     lanes: 16 keys of a tile; a chain over the head's elements, queries packed [element][row]   --->  p
+//   [row][256], scratch softmax    a row alone: its largest score m, p = exp(score - m), their sum l by Lanes32 values
+//   lanes: 16 elements of the values; a chain over the segment's visible keys                   --->  o [row][element],
+//   scratch merge      (m, l, o) of the segment into those of the segments before it, then y = o / l
 #pragma once
 
-#include "backend/cpu/sets/kernels.h"
 #include "backend/cpu/rows/math_simd.h"
 #include "backend/cpu/rows/row_simd.h"
+#include "backend/cpu/sets/kernels.h"
 #include "backend/cpu/sets/simd.h"
 
 namespace assay::backend::cpu {
@@ -22,8 +23,9 @@ constexpr int64_t kQueryStride = 16;  // packed queries: [head_dim][kQueryStride
 constexpr int64_t kHalves = kSegment / 16;  // of key tiles, in a segment
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes beyond 0; it lies at
-// place(tile, k, c), tile being that of c; upcoming has the tiles after those that are read, which are fetched meanwhile.
+// ---- B of the scores: get(k, c) is element k of 16 keys, the c-th 16 from `half` on, which is even where c goes
+// beyond 0; it lies at place(tile, k, c), tile being that of c; upcoming has the tiles after those that are read, which
+// are fetched meanwhile.
 template <int kCols>
 struct Keys {
   static constexpr int kTiles = (kCols + 1) / 2;
@@ -41,8 +43,12 @@ template <int kCols>
 struct KeysF32 : Keys<kCols> {
   static constexpr int kColsInLine = 1;
   KeysF32(const CacheHead& head, int64_t half) noexcept : Keys<kCols>(head, half, 64) {}
-  static const std::byte* place(const std::byte* tile, int64_t k, int c) noexcept { return tile + c % 2 * 64 + k * 128; }
-  Vec get(int64_t k, int c) const noexcept { return load(reinterpret_cast<const float*>(place(this->tiles[c / 2], k, c))); }
+  static const std::byte* place(const std::byte* tile, int64_t k, int c) noexcept {
+    return tile + c % 2 * 64 + k * 128;
+  }
+  Vec get(int64_t k, int c) const noexcept {
+    return load(reinterpret_cast<const float*>(place(this->tiles[c / 2], k, c)));
+  }
   const std::byte* next(int64_t k, int c) const noexcept { return place(this->upcoming[c / 2], k, c); }
 };
 template <int kCols>
@@ -58,7 +64,8 @@ struct KeysQ8 : Keys<kCols> {  // the integers lie behind the scales
   static constexpr int kColsInLine = 2;
   int64_t integers;  // where they begin
   int64_t scales;    // where those of the half begin: they are twice as wide as the integers
-  KeysQ8(const CacheHead& head, int64_t half) noexcept : Keys<kCols>(head, half, 16), integers(head.head_dim * 2), scales(half % 2 * 16) {}
+  KeysQ8(const CacheHead& head, int64_t half) noexcept
+      : Keys<kCols>(head, half, 16), integers(head.head_dim * 2), scales(half % 2 * 16) {}
   static const std::byte* place(const std::byte* tile, int64_t k, int c) noexcept { return tile + c % 2 * 16 + k * 32; }
   Vec get(int64_t k, int c) const noexcept {
     const std::byte* const tile = this->tiles[c / 2];
@@ -67,14 +74,15 @@ struct KeysQ8 : Keys<kCols> {  // the integers lie behind the scales
   const std::byte* next(int64_t k, int c) const noexcept { return place(this->upcoming[c / 2] + integers, k, c); }
 };
 
-// ---- B of the weighted values: get(k, c) is elements 16 (column + c) .. + 15 of the value at position + k, of the same page; column is even
-// where c goes beyond 0. What is fetched meanwhile are the rows of the next page.
+// ---- B of the weighted values: get(k, c) is elements 16 (column + c) .. + 15 of the value at position + k, of the
+// same page; column is even where c goes beyond 0. What is fetched meanwhile are the rows of the next page.
 struct Values {
   const std::byte* base;
   int64_t row_bytes;
   int64_t ahead;
   Values(const CacheHead& head, int64_t position, int64_t column_bytes) noexcept
-      : base(value_row(head, position) + column_bytes), row_bytes(head.v_row_bytes), ahead(value_row(head, position + kCachePage) - value_row(head, position)) {}
+      : base(value_row(head, position) + column_bytes), row_bytes(head.v_row_bytes),
+        ahead(value_row(head, position + kCachePage) - value_row(head, position)) {}
 };
 struct ValuesF32 : Values {
   static constexpr int kColsInLine = 1;
@@ -95,7 +103,8 @@ struct ValuesQ8 : Values {
   const std::byte* scales;
   int64_t scale_row_bytes;
   ValuesQ8(const CacheHead& head, int64_t position, int64_t column) noexcept
-      : Values(head, position, column * 16), scales(value_scales(head, position) + column / 2 * 2), scale_row_bytes(head.v_dim / 32 * 2) {}
+      : Values(head, position, column * 16), scales(value_scales(head, position) + column / 2 * 2),
+        scale_row_bytes(head.v_dim / 32 * 2) {}
   const std::byte* place(int64_t k, int c) const noexcept { return base + k * row_bytes + c * 16; }
   const std::byte* next(int64_t k, int c) const noexcept { return place(k, c) + ahead; }
   Vec get(int64_t k, int c) const noexcept {
@@ -105,7 +114,8 @@ struct ValuesQ8 : Values {
   }
 };
 
-// Values that lie in the keys are turned over, 32 keys at a time, into rows of floats [kKeyTile][v_cols]; ValuesF32 then reads those.
+// Values that lie in the keys are turned over, 32 keys at a time, into rows of floats [kKeyTile][v_cols]; ValuesF32
+// then reads those.
 template <template <int> class Keys>
 static inline void turn_over(const CacheHead& head, int64_t tile, float* turned) noexcept {
   for (int64_t half = 0; half < 2; ++half) {
@@ -121,8 +131,9 @@ static inline void turn_over(const CacheHead& head, int64_t tile, float* turned)
   }
 }
 
-// acc[r][c] += over k ascending a[k * kStepK + r * kStepR] * b.get(k, c). What comes next is fetched into the second-level cache: with few
-// rows the time is that of memory, and pages of 4 KiB are too short for the processor's own prefetching.
+// acc[r][c] += over k ascending a[k * kStepK + r * kStepR] * b.get(k, c). What comes next is fetched into the
+// second-level cache: with few rows the time is that of memory, and pages of 4 KiB are too short for the processor's
+// own prefetching.
 template <int kRows, int kCols, int64_t kStepK, int64_t kStepR, class B>
 static inline void product(const float* a, const B& b, int64_t n_k, Vec (&acc)[kRows][kCols]) noexcept {
   for (int64_t k = 0; k < n_k; ++k) {
@@ -148,14 +159,16 @@ constexpr int widest_tile(int rows) noexcept {
 
 // Scores of kRows rows and keys of halves [half, end), which count from the segment's begin, into p [kRows][kSegment].
 template <template <int> class Keys, int kRows, int kCols>
-static inline void score_columns(const AttentionBlock& block, const float* q, int64_t segment, int64_t half, int64_t end, float* p) noexcept {
+static inline void score_columns(const AttentionBlock& block, const float* q, int64_t segment, int64_t half,
+                                 int64_t end, float* p) noexcept {
   const Vec scale = splat(block.scale);
   for (; half + kCols <= end; half += kCols) {
     Vec acc[kRows][kCols];
     for (int r = 0; r < kRows; ++r) {
       for (int c = 0; c < kCols; ++c) acc[r][c] = splat(0.0f);
     }
-    product<kRows, kCols, kQueryStride, 1>(q, Keys<kCols>(block.cache, segment * kHalves + half), block.cache.head_dim, acc);
+    product<kRows, kCols, kQueryStride, 1>(q, Keys<kCols>(block.cache, segment * kHalves + half), block.cache.head_dim,
+                                           acc);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -167,8 +180,8 @@ static inline void score_columns(const AttentionBlock& block, const float* q, in
 
 // o[r, :] += over keys [begin, end), which count from the segment's begin; p and o of the first row.
 template <class Values, int kRows, int kCols>
-static inline void value_columns(const CacheHead& head, const float* p, int64_t segment, int64_t begin, int64_t end, int64_t column,
-                                 float* o) noexcept {
+static inline void value_columns(const CacheHead& head, const float* p, int64_t segment, int64_t begin, int64_t end,
+                                 int64_t column, float* o) noexcept {
   const int64_t n_columns = head.v_cols / 16;
   for (; column + kCols <= n_columns; column += kCols) {
     Vec acc[kRows][kCols];
@@ -192,7 +205,8 @@ static inline void value_columns(const CacheHead& head, const float* p, int64_t 
   if constexpr (kCols > 1) value_columns<Values, kRows, kCols / 2>(head, p, segment, begin, end, column, o);
 }
 
-// Calls work.template operator()<R>(first row) over n_rows rows, R rounded up to a size that exists: memory for kAttentionRows is there.
+// Calls work.template operator()<R>(first row) over n_rows rows, R rounded up to a size that exists: memory for
+// kAttentionRows is there.
 template <class Work>
 static inline void for_row_tiles(int64_t n_rows, const Work& work) noexcept {
   for (int64_t row = 0; row < n_rows; row += kTileRows) {
@@ -231,14 +245,15 @@ struct ValueWork {
   float* o;
   template <int kRows>
   void rows(int64_t row) const noexcept {
-    value_columns<Values, kRows, widest_tile(kRows)>(head, p + row * kSegment, segment, begin, end, 0, o + row * head.v_cols);
+    value_columns<Values, kRows, widest_tile(kRows)>(head, p + row * kSegment, segment, begin, end, 0,
+                                                     o + row * head.v_cols);
   }
 };
 
 // Visible keys of each row in one segment, counted from its begin; begin >= end: none.
 struct Visible {
   int64_t begin[kAttentionRows], end[kAttentionRows];
-  int64_t first = kSegment, last = 0;         // of any row, end exclusive
+  int64_t first = kSegment, last = 0;               // of any row, end exclusive
   int64_t common_begin = 0, common_end = kSegment;  // of all rows that see a key
   Visible(const AttentionBlock& block, int64_t segment) noexcept {
     for (int64_t r = 0; r < block.n_rows; ++r) {
@@ -274,18 +289,21 @@ static inline void soften(float* p, int64_t begin, int64_t end, float* m, float*
 
 // Adds to o the keys [from, to) of the segment; where head begins with them (values turned over) segment is 0.
 template <class Values>
-static void weigh_keys(const CacheHead& head, const AttentionBlock& block, const Visible& visible, int64_t from, int64_t to, int64_t segment,
-                       const float* p, float* o) noexcept {
+static void weigh_keys(const CacheHead& head, const AttentionBlock& block, const Visible& visible, int64_t from,
+                       int64_t to, int64_t segment, const float* p, float* o) noexcept {
   const auto least = [](int64_t a, int64_t b) { return a < b ? a : b; };
   const auto most = [](int64_t a, int64_t b) { return a > b ? a : b; };
   const bool common = visible.common_begin < visible.common_end;
   const auto one_row = [&](int64_t r, int64_t begin, int64_t end) {
     begin = most(begin, from) - from, end = least(end, to) - from;
-    if (begin < end) value_columns<Values, 1, widest_tile(1)>(head, p + from + r * kSegment, segment, begin, end, 0, o + r * head.v_cols);
+    if (begin < end)
+      value_columns<Values, 1, widest_tile(1)>(head, p + from + r * kSegment, segment, begin, end, 0,
+                                               o + r * head.v_cols);
   };
   // A masked key must not enter a chain even as 0 * v, so the ragged ends are done row by row.
   for (int64_t r = 0; r < block.n_rows; ++r) {
-    one_row(r, visible.begin[r], common && visible.end[r] > visible.common_begin ? visible.common_begin : visible.end[r]);
+    one_row(r, visible.begin[r],
+            common && visible.end[r] > visible.common_begin ? visible.common_begin : visible.end[r]);
   }
   if (!common) return;
   const int64_t begin = most(visible.common_begin, from) - from, end = least(visible.common_end, to) - from;
@@ -294,13 +312,15 @@ static void weigh_keys(const CacheHead& head, const AttentionBlock& block, const
 }
 
 template <class Values>
-static void weigh(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o) noexcept {
+static void weigh(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p,
+                  float* o) noexcept {
   weigh_keys<Values>(block.cache, block, visible, 0, kSegment, segment, p, o);
 }
 
 // The same where values lie in the keys, tile by tile: every chain goes on where it stood.
 template <template <int> class Keys>
-static void weigh_in_keys(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p, float* o, float* turned) noexcept {
+static void weigh_in_keys(const AttentionBlock& block, const Visible& visible, int64_t segment, const float* p,
+                          float* o, float* turned) noexcept {
   CacheHead head = block.cache;
   head.v = reinterpret_cast<std::byte*>(turned);
   head.v_row_bytes = head.v_cols * static_cast<int64_t>(sizeof(float));
@@ -320,7 +340,9 @@ static inline void pack_queries(const AttentionBlock& block, float* q) noexcept 
 }
 
 // scratch: p [kAttentionRows][kSegment], packed queries, two partials, values turned over.
-static inline float* queries_in(std::byte* scratch) noexcept { return reinterpret_cast<float*>(scratch) + kAttentionRows * kSegment; }
+static inline float* queries_in(std::byte* scratch) noexcept {
+  return reinterpret_cast<float*>(scratch) + kAttentionRows * kSegment;
+}
 
 static inline int64_t floats_before_turned(int64_t head_dim, int64_t v_cols) noexcept {
   return kAttentionRows * kSegment + kQueryStride * head_dim + 2 * (kPartialO + kAttentionRows * v_cols);
@@ -350,9 +372,11 @@ static void segment_share(const AttentionBlock& block, int64_t segment, float* p
   for (int64_t j = 0; j < block.n_rows * block.cache.v_cols; j += 16) store(partial + kPartialO + j, splat(0.0f));
   if (block.cache.values_in_keys()) {
     float* turned = p + floats_before_turned(block.cache.head_dim, block.cache.v_cols);
-    block.cache.type_k == ops::CacheType::f16   ? weigh_in_keys<KeysF16>(block, visible, segment, p, partial + kPartialO, turned)
-    : block.cache.type_k == ops::CacheType::f32 ? weigh_in_keys<KeysF32>(block, visible, segment, p, partial + kPartialO, turned)
-                                                : weigh_in_keys<KeysQ8>(block, visible, segment, p, partial + kPartialO, turned);
+    block.cache.type_k == ops::CacheType::f16
+        ? weigh_in_keys<KeysF16>(block, visible, segment, p, partial + kPartialO, turned)
+    : block.cache.type_k == ops::CacheType::f32
+        ? weigh_in_keys<KeysF32>(block, visible, segment, p, partial + kPartialO, turned)
+        : weigh_in_keys<KeysQ8>(block, visible, segment, p, partial + kPartialO, turned);
   } else if (block.cache.type_v == ops::CacheType::f16) {
     weigh<ValuesF16>(block, visible, segment, p, partial + kPartialO);
   } else if (block.cache.type_v == ops::CacheType::f32) {
@@ -412,7 +436,8 @@ static size_t attention_scratch(int64_t head_dim, int64_t v_dim, int64_t) noexce
   return static_cast<size_t>(floats_before_turned(head_dim, v_cols) + kKeyTile * v_cols) * sizeof(float);
 }
 
-static void attention_segment(const AttentionBlock& block, int64_t segment, float* partial, std::byte* scratch) noexcept {
+static void attention_segment(const AttentionBlock& block, int64_t segment, float* partial,
+                              std::byte* scratch) noexcept {
   pack_queries(block, queries_in(scratch));
   segment_share(block, segment, partial, scratch);
 }

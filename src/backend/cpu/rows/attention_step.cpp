@@ -1,5 +1,5 @@
-// Attention split by sequence, KV head and blocks of query rows; for one token alone also by segments, whose shares are merged in the
-// contract's order, so that no split changes a bit.
+// Attention split by sequence, KV head and blocks of query rows; for one token alone also by segments, whose shares are
+// merged in the contract's order, so that no split changes a bit.
 #include <algorithm>
 
 #include "backend/cpu/runtime/steps.h"
@@ -13,7 +13,8 @@ using ops::kAttentionSegment;
 // One token's attention over fewer elements of keys than this (some 4 microseconds) is not worth a fork.
 constexpr int64_t kForkElements = 128 * 1024;
 
-// Query heads that share one KV head, over one run of tokens. Row i is head i % n_group of the group and token i / n_group of the run.
+// Query heads that share one KV head, over one run of tokens. Row i is head i % n_group of the group and token i /
+// n_group of the run.
 struct HeadTask {
   const RunState& state;
   const ops::Attention& op;
@@ -56,11 +57,12 @@ void run_by_segments(const HeadTask& task, float* partials) {
   const int64_t floats = partial_floats(state.cache.head(task.op.layer, 0, 0).v_cols);
   state.pool.run(task.op.n_kv_heads * blocks * n_segments, [&](int64_t unit, int thread) {
     const int64_t i_block = unit / n_segments;
-    state.kernels.attention_segment(task.block(i_block / blocks, i_block % blocks), first + unit % n_segments, partials + unit * floats,
-                                    state.scratch[static_cast<size_t>(thread)]);
+    state.kernels.attention_segment(task.block(i_block / blocks, i_block % blocks), first + unit % n_segments,
+                                    partials + unit * floats, state.scratch[static_cast<size_t>(thread)]);
   });
   for (int64_t i = 0; i < task.op.n_kv_heads * blocks; ++i) {
-    state.kernels.attention_merge(task.block(i / blocks, i % blocks), first, n_segments, partials + i * n_segments * floats);
+    state.kernels.attention_merge(task.block(i / blocks, i % blocks), first, n_segments,
+                                  partials + i * n_segments * floats);
   }
 }
 
@@ -69,7 +71,8 @@ void run_by_segments(const HeadTask& task, float* partials) {
 size_t attention_partials_bytes(const ops::Attention& op, int64_t v_dim, int64_t n_ctx) {
   const int64_t blocks = (op.n_heads / op.n_kv_heads + kAttentionRows - 1) / kAttentionRows;
   const int64_t segments = (n_ctx + kAttentionSegment - 1) / kAttentionSegment;
-  return static_cast<size_t>(op.n_kv_heads * blocks * segments * partial_floats((v_dim + 15) / 16 * 16)) * sizeof(float);
+  return static_cast<size_t>(op.n_kv_heads * blocks * segments * partial_floats((v_dim + 15) / 16 * 16)) *
+         sizeof(float);
 }
 
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials) {
@@ -95,7 +98,8 @@ void run_attention_step(const RunState& state, const ops::Attention& op, float* 
       const HeadTask task{state, op, run};
       const int64_t units = op.n_kv_heads * task.n_blocks();
       if (unit < units) {
-        return state.kernels.attention(task.block(unit % op.n_kv_heads, unit / op.n_kv_heads), state.scratch[static_cast<size_t>(thread)]);
+        return state.kernels.attention(task.block(unit % op.n_kv_heads, unit / op.n_kv_heads),
+                                       state.scratch[static_cast<size_t>(thread)]);
       }
       unit -= units;
     }

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "backend/cpu/rows/activations_simd.h"
-#include "backend/cpu/sets/kernels.h"
 #include "backend/cpu/rows/math_simd.h"
+#include "backend/cpu/sets/kernels.h"
 #include "backend/cpu/sets/simd.h"
 
 namespace assay::backend::cpu {
@@ -44,14 +44,19 @@ static void add_rows(const float* a, const float* b, int64_t n, float* y) noexce
 template <class Each>
 static inline void by_sixteen(int64_t n, const Each& each) noexcept {
   int64_t j = 0;
-  for (; j + 16 <= n; j += 16) each(j, [](const float* x) { return load(x); }, [](float* y, Vec v) { store(y, v); });
+  for (; j + 16 <= n; j += 16)
+    each(
+        j, [](const float* x) { return load(x); }, [](float* y, Vec v) { store(y, v); });
   const int64_t left = n - j;
-  if (left > 0) each(j, [=](const float* x) { return load_first(x, left); }, [=](float* y, Vec v) { store_first(y, v, left); });
+  if (left > 0)
+    each(
+        j, [=](const float* x) { return load_first(x, left); }, [=](float* y, Vec v) { store_first(y, v, left); });
 }
 
 template <ops::ActivationFunction function>
 static void gate_rows(const float* gate, const float* up, int64_t n, float* y) noexcept {
-  by_sixteen(n, [=](int64_t j, auto from, auto to) { to(y + j, mul(activate<function>(from(gate + j)), from(up + j))); });
+  by_sixteen(n,
+             [=](int64_t j, auto from, auto to) { to(y + j, mul(activate<function>(from(gate + j)), from(up + j))); });
 }
 
 template <ops::ActivationFunction function>
@@ -108,7 +113,8 @@ static void layer_norm(const float* x, const float* w, const float* bias, float 
 }
 
 // Rotates pairs (i, i + dim / 2); the interleaved kind goes through shuffles of its own.
-static void rope(const float* x, const float* cos, const float* sin, int64_t dim, bool interleaved, int64_t head_dim, float* y) noexcept {
+static void rope(const float* x, const float* cos, const float* sin, int64_t dim, bool interleaved, int64_t head_dim,
+                 float* y) noexcept {
   const int64_t half = dim / 2;
   int64_t i = 0;
   if (interleaved) {

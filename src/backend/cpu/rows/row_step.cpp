@@ -25,14 +25,16 @@ void run_row_step(const RunState& state, const Step& step) {
       if (work.op == ops::kNone) {
         quantise(state, work.twin, begin, end);
       } else {
-        work.kernel(state, state.plan.ops[static_cast<size_t>(work.op)], begin, end, state.scratch[static_cast<size_t>(thread)]);
+        work.kernel(state, state.plan.ops[static_cast<size_t>(work.op)], begin, end,
+                    state.scratch[static_cast<size_t>(thread)]);
       }
     }
   };
   int64_t floats = 0;
   for (const RowWork& work : step.rows) floats += work.floats;
   if (n_rows * floats < kForkFloats) return run(0, n_rows, 0);
-  const int64_t rows_per_task = std::clamp<int64_t>(kForkFloats / (4 * floats), 1, std::max<int64_t>(n_rows / state.pool.n_threads(), 1));
+  const int64_t rows_per_task =
+      std::clamp<int64_t>(kForkFloats / (4 * floats), 1, std::max<int64_t>(n_rows / state.pool.n_threads(), 1));
   const int64_t n_tasks = (n_rows + rows_per_task - 1) / rows_per_task;
   state.pool.run(n_tasks, [&](int64_t i, int thread) {
     run(i * rows_per_task, std::min(n_rows, (i + 1) * rows_per_task), thread);

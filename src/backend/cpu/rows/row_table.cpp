@@ -4,22 +4,24 @@
 #include <algorithm>
 
 #include "backend/cpu/runtime/run_state.h"
+#include "ops/attention/kv_store.h"
+#include "ops/attention/rope.h"
+#include "ops/linear/expert_sum.h"
 #include "ops/rows/activate.h"
 #include "ops/rows/add.h"
 #include "ops/rows/clamped_gate.h"
-#include "ops/linear/expert_sum.h"
 #include "ops/rows/gate.h"
-#include "ops/attention/kv_store.h"
 #include "ops/rows/layer_norm.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "ops/rows/select_outputs.h"
 #include "ops/rows/softcap.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-void borrow(const RunState& s, const ops::Op& op, int64_t begin, int64_t end, std::byte*) noexcept { op.record.run(s.host_rows, begin, end); }
+void borrow(const RunState& s, const ops::Op& op, int64_t begin, int64_t end, std::byte*) noexcept {
+  op.record.run(s.host_rows, begin, end);
+}
 
 void rms_norm(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::RmsNorm>();
@@ -27,7 +29,8 @@ void rms_norm(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, 
   const float* w = s.small_weights[static_cast<size_t>(op.w)];
   const int64_t n_runs = s.width(op.y) / op.d;
   for (int64_t t = begin; t < end; ++t) {
-    for (int64_t i = 0; i < n_runs; ++i) s.kernels.rms_norm(s.row(op.x, t) + i * op.d, w, op.eps, op.d, s.row(op.y, t) + i * op.d);
+    for (int64_t i = 0; i < n_runs; ++i)
+      s.kernels.rms_norm(s.row(op.x, t) + i * op.d, w, op.eps, op.d, s.row(op.y, t) + i * op.d);
   }
 }
 
@@ -38,8 +41,8 @@ void rope(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std:
   for (int64_t t = begin; t < end; ++t) {
     const int64_t position = s.positions[static_cast<size_t>(s.token_of(op.y, t))];
     for (int64_t i = 0; i < op.n_heads; ++i) {
-      s.kernels.rope(s.row(op.x, t) + i * op.head_dim, table.cos(position), table.sin(position), spec.dim, spec.interleaved, op.head_dim,
-                     s.row(op.y, t) + i * op.head_dim);
+      s.kernels.rope(s.row(op.x, t) + i * op.head_dim, table.cos(position), table.sin(position), spec.dim,
+                     spec.interleaved, op.head_dim, s.row(op.y, t) + i * op.head_dim);
     }
   }
 }
@@ -65,18 +68,20 @@ void add(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::
 void gate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::Gate>();
   if (s.width(op.gate) != s.width(op.y)) return of.record.run(s.host_rows, begin, end);
-  s.kernels.gate[static_cast<size_t>(op.activation)](s.row(op.gate, begin), s.row(op.up, begin), (end - begin) * s.width(op.y), s.row(op.y, begin));
+  s.kernels.gate[static_cast<size_t>(op.activation)](s.row(op.gate, begin), s.row(op.up, begin),
+                                                     (end - begin) * s.width(op.y), s.row(op.y, begin));
 }
 
 void activate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::Activate>();
-  s.kernels.activate[static_cast<size_t>(op.activation)](s.row(op.x, begin), (end - begin) * s.width(op.y), s.row(op.y, begin));
+  s.kernels.activate[static_cast<size_t>(op.activation)](s.row(op.x, begin), (end - begin) * s.width(op.y),
+                                                         s.row(op.y, begin));
 }
 
 void clamped_gate(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::ClampedGate>();
-  s.kernels.clamped_gate(s.row(op.gate, begin), s.row(op.up, begin), static_cast<float>(op.alpha), static_cast<float>(op.limit),
-                         (end - begin) * s.width(op.y), s.row(op.y, begin));
+  s.kernels.clamped_gate(s.row(op.gate, begin), s.row(op.up, begin), static_cast<float>(op.alpha),
+                         static_cast<float>(op.limit), (end - begin) * s.width(op.y), s.row(op.y, begin));
 }
 
 void softcap(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
@@ -87,7 +92,8 @@ void softcap(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, s
 void expert_sum(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::ExpertSum>();
   for (int64_t t = begin; t < end; ++t) {
-    s.kernels.expert_sum(s.row(op.x, t), op.weighted ? s.row(op.routes, t) : nullptr, op.n_used, s.width(op.y), s.row(op.y, t));
+    s.kernels.expert_sum(s.row(op.x, t), op.weighted ? s.row(op.routes, t) : nullptr, op.n_used, s.width(op.y),
+                         s.row(op.y, t));
   }
 }
 
@@ -95,7 +101,9 @@ void layer_norm(const RunState& s, const ops::Op& of, int64_t begin, int64_t end
   const auto& op = *of.as<ops::LayerNorm>();
   for (int64_t t = begin; t < end; ++t) {
     for (int64_t j = 0; j < s.width(op.y); j += op.d) {
-      const auto own = [&](ops::WeightId id) { return id == ops::kNone ? nullptr : s.small_weights[static_cast<size_t>(id)] + (op.by_column ? j : 0); };
+      const auto own = [&](ops::WeightId id) {
+        return id == ops::kNone ? nullptr : s.small_weights[static_cast<size_t>(id)] + (op.by_column ? j : 0);
+      };
       s.kernels.layer_norm(s.row(op.x, t) + j, own(op.w), own(op.bias), op.eps, op.d, s.row(op.y, t) + j);
     }
   }
@@ -120,10 +128,17 @@ TableRow row(RowKernel kernel) noexcept {
 }  // namespace
 
 RowKernel row_kernel_of(const ops::Op& op) noexcept {
-  const TableRow table[] = {row<ops::RmsNorm>(rms_norm),         row<ops::LayerNorm>(layer_norm), row<ops::Rope>(rope),
-                            row<ops::KvStore>(kv_store),         row<ops::Add>(add),              row<ops::Gate>(gate),
-                            row<ops::ClampedGate>(clamped_gate), row<ops::Activate>(activate),    row<ops::Softcap>(softcap),
-                            row<ops::ExpertSum>(expert_sum),     row<ops::SelectOutputs>(select_outputs)};
+  const TableRow table[] = {row<ops::RmsNorm>(rms_norm),
+                            row<ops::LayerNorm>(layer_norm),
+                            row<ops::Rope>(rope),
+                            row<ops::KvStore>(kv_store),
+                            row<ops::Add>(add),
+                            row<ops::Gate>(gate),
+                            row<ops::ClampedGate>(clamped_gate),
+                            row<ops::Activate>(activate),
+                            row<ops::Softcap>(softcap),
+                            row<ops::ExpertSum>(expert_sum),
+                            row<ops::SelectOutputs>(select_outputs)};
   const auto* found = std::ranges::find(table, op.record.type(), &TableRow::op);
   return found == std::end(table) ? borrow : found->kernel;
 }

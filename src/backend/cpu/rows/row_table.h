@@ -1,5 +1,5 @@
-// The CPU's kernels of ops that work row by row, as a table: an op's type, and the function that takes some of its rows. An op without a row in it
-// runs its scalar reference (ops/plan/record.h), with the same bits.
+// The CPU's kernels of ops that work row by row, as a table: an op's type, and the function that takes some of its
+// rows. An op without a row in it runs its scalar reference (ops/plan/record.h), with the same bits.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace assay::backend::cpu {
 struct RunState;
 
 // Rows [begin, end) of the op, on a thread with that scratch.
-using RowKernel = void (*)(const RunState& state, const ops::Op& op, int64_t begin, int64_t end, std::byte* scratch) noexcept;
+using RowKernel = void (*)(const RunState& state, const ops::Op& op, int64_t begin, int64_t end,
+                           std::byte* scratch) noexcept;
 
 RowKernel row_kernel_of(const ops::Op& op) noexcept;
 bool is_borrowed(RowKernel kernel) noexcept;  // it runs the reference

@@ -35,12 +35,14 @@ struct ScratchBytes {
   size_t partials = 0;  // of one token's attention
 };
 
-ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& options, const std::vector<LinearStep>& linears, const ExpertSteps& experts) {
+ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& options,
+                           const std::vector<LinearStep>& linears, const ExpertSteps& experts) {
   ScratchBytes most;
   size_t& bytes = most.of_thread;
   bytes = std::max(bytes, experts.scratch_bytes());
   for (const LinearStep& step : linears) {
-    for (size_t i = 0; i < step.tasks.size(); ++i) bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
+    for (size_t i = 0; i < step.tasks.size(); ++i)
+      bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
   }
   for (const ops::Op& op : state.plan.ops) {
     bytes = std::max(bytes, cached_scratch_bytes(state, op, options.n_ctx));
@@ -51,7 +53,8 @@ ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& op
     most.partials = std::max(most.partials, attention_partials_bytes(*record, v_dim, options.n_ctx));
   }
   for (const ops::CacheLayer& layer : state.plan.cache_layers) {
-    bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) * sizeof(float));  // one row on its way into the cache
+    bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) *
+                                sizeof(float));  // one row on its way into the cache
   }
   bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
   return most;
@@ -60,23 +63,18 @@ ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& op
 class CpuExecutor final : public ops::Executor {
  public:
   CpuExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu, base::ThreadPool& pool)
-      : plan_(plan),
-        options_(options),
-        schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
-        cache_(plan.cache_layers, options, ops::CacheWindows(plan)),
-        states_(plan, options),
-        state_(plan, cpu.kernels, cache_, states_, pool),
-        shards_(cpu.shards),
-        i_shard_(cpu.i_shard),
-        small_weights_(plan),
-        n_positions_(static_cast<size_t>(options.n_sequences), 0) {
+      : plan_(plan), options_(options), schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
+        cache_(plan.cache_layers, options, ops::CacheWindows(plan)), states_(plan, options),
+        state_(plan, cpu.kernels, cache_, states_, pool), shards_(cpu.shards), i_shard_(cpu.i_shard),
+        small_weights_(plan), n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
     state_.n_ctx = options.n_ctx;
     state_.shape.reserve(options);
     state_.small_weights = small_weights_.all();
     place_values();
     for (const Step& step : schedule_.steps) {
-      linear_steps_.push_back(step.kind == Step::Kind::linears ? make_linear_step(state_, step, options_) : LinearStep{});
+      linear_steps_.push_back(step.kind == Step::Kind::linears ? make_linear_step(state_, step, options_)
+                                                               : LinearStep{});
     }
     experts_ = std::make_unique<ExpertSteps>(state_, options_);
     place_scratch();
@@ -110,7 +108,8 @@ class CpuExecutor final : public ops::Executor {
         const auto spent = std::chrono::steady_clock::now() - start;
         request.timer->on_step(step_ops_[i], std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
       }
-      if (request.observer != nullptr) [[unlikely]] observe(step, *request.observer);
+      if (request.observer != nullptr) [[unlikely]]
+        observe(step, *request.observer);
     }
   }
 
@@ -134,7 +133,8 @@ class CpuExecutor final : public ops::Executor {
   void truncate(int sequence, int64_t n_positions) override {
     ops::check_sequence(sequence, options_);
     int64_t& kept = n_positions_[static_cast<size_t>(sequence)];
-    kept = states_.truncate(sequence, cache_.tables().n_usable(sequence, std::clamp<int64_t>(n_positions, 0, kept)), kept);
+    kept =
+        states_.truncate(sequence, cache_.tables().n_usable(sequence, std::clamp<int64_t>(n_positions, 0, kept)), kept);
     cache_.truncate(sequence, kept);
   }
 
@@ -144,7 +144,13 @@ class CpuExecutor final : public ops::Executor {
   }
 
   ops::CachePages pages() const override {
-    return {kCachePage, cache_.tables().all().pool().n_pages(), cache_.tables().n_free(), cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes(), true};
+    return {kCachePage,
+            cache_.tables().all().pool().n_pages(),
+            cache_.tables().n_free(),
+            cache_.page_bytes(),
+            cache_.window_bytes(),
+            cache_.used_bytes(),
+            true};
   }
   int64_t n_pages_needed(int sequence, int64_t n_more) const override {
     ops::check_sequence(sequence, options_);
@@ -184,14 +190,15 @@ class CpuExecutor final : public ops::Executor {
   }
   bool read_page(int sequence, int64_t i_page, std::span<std::byte> image) const override {
     if (!states_.empty()) return false;  // pages hold none
-    if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || !cache_.has_image(sequence, i_page, image.size())) return false;
+    if (i_page < 0 || i_page * kCachePage >= n_positions(sequence) || !cache_.has_image(sequence, i_page, image.size()))
+      return false;
     cache_.read_page(sequence, i_page, image);
     return true;
   }
   bool append_page(int sequence, int64_t n_more, std::span<const std::byte> image) override {
     int64_t& n = n_positions_[static_cast<size_t>((ops::check_sequence(sequence, options_), sequence))];
-    if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx || !cache_.is_image(image.size()) ||
-        cache_.tables().n_free() == 0) {
+    if (!states_.empty() || n % kCachePage != 0 || n_more < 1 || n_more > kCachePage || n + n_more > options_.n_ctx ||
+        !cache_.is_image(image.size()) || cache_.tables().n_free() == 0) {
       return false;
     }
     cache_.append_page(sequence, n_more, image);
@@ -221,7 +228,9 @@ class CpuExecutor final : public ops::Executor {
     switch (step.kind) {
       case Step::Kind::rows: run_row_step(state_, step); break;
       case Step::Kind::linears: run_linear_step(state_, linear_steps_[i], state_.n_rows(step.domain)); break;
-      case Step::Kind::attention: run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data())); break;
+      case Step::Kind::attention:
+        run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data()));
+        break;
       case Step::Kind::cached: run_cached_step(state_, plan_.ops[static_cast<size_t>(step.op)]); break;
       case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
       case Step::Kind::state: run_state_step(state_, step); break;
@@ -237,13 +246,15 @@ class CpuExecutor final : public ops::Executor {
   void gather(const ops::Gather& op, int64_t n_rows) {
     if (shards_ == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
     const int64_t own = state_.width(op.x), all = state_.width(op.y);
-    shards_->gather(i_shard_, {state_.row(op.x, 0), n_rows, own, own}, op.column, {state_.row(op.y, 0), n_rows, all, all});
+    shards_->gather(i_shard_, {state_.row(op.x, 0), n_rows, own, own}, op.column,
+                    {state_.row(op.y, 0), n_rows, all, all});
   }
 
   // Values and their quantised twins share one arena.
   void place_values() {
     const lower::Placement placement = lower::place_values(plan_, schedule_.twins, schedule_.lifetimes, options_, 64);
-    arena_ = base::AlignedBuffer(placement.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
+    arena_ =
+        base::AlignedBuffer(placement.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
     lower::Places places = lower::places_in(arena_.data(), placement, plan_, schedule_.twins, options_);
     state_.values = std::move(places.values);
     state_.twins = std::move(places.twins);
@@ -252,9 +263,11 @@ class CpuExecutor final : public ops::Executor {
 
   void place_scratch() {
     const ScratchBytes bytes = scratch_bytes(state_, options_, linear_steps_, *experts_);
-    scratch_ = base::AlignedBuffer(bytes.of_thread * static_cast<size_t>(state_.pool.n_threads()), "scratch memory of the threads");
+    scratch_ = base::AlignedBuffer(bytes.of_thread * static_cast<size_t>(state_.pool.n_threads()),
+                                   "scratch memory of the threads");
     partials_ = base::AlignedBuffer(bytes.partials, "scratch memory of attention");
-    for (int i = 0; i < state_.pool.n_threads(); ++i) state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes.of_thread);
+    for (int i = 0; i < state_.pool.n_threads(); ++i)
+      state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes.of_thread);
   }
 
   void begin(const ops::Batch& batch) {
@@ -266,7 +279,8 @@ class CpuExecutor final : public ops::Executor {
     state_.sequences = batch.sequences;
     const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
     for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
-    state_.host_rows = {&plan_, state_.values, state_.small_weights, state_.rope_tables, batch.tokens, batch.positions, state_.shape.selected};
+    state_.host_rows = {&plan_,       state_.values,   state_.small_weights, state_.rope_tables,
+                        batch.tokens, batch.positions, state_.shape.selected};
   }
 
   void observe(const Step& step, ops::OpObserver& observer) {
@@ -302,8 +316,8 @@ class CpuExecutor final : public ops::Executor {
 
 }  // namespace
 
-std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu,
-                                                 base::ThreadPool& pool) {
+std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                                 const CpuOptions& cpu, base::ThreadPool& pool) {
   return std::make_unique<CpuExecutor>(plan, options, cpu, pool);
 }
 

@@ -19,9 +19,9 @@ struct CpuOptions {
   int i_shard = 0;
 };
 
-// The plan, what its weights point into and the pool must outlive the executor. Throws Error(unsupported) for what the CPU cannot run,
-// Error(out_of_memory) where cache or arena do not fit.
-std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu,
-                                                 base::ThreadPool& pool);
+// The plan, what its weights point into and the pool must outlive the executor. Throws Error(unsupported) for what the
+// CPU cannot run, Error(out_of_memory) where cache or arena do not fit.
+std::unique_ptr<ops::Executor> make_cpu_executor(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                                                 const CpuOptions& cpu, base::ThreadPool& pool);
 
 }  // namespace assay::backend::cpu

@@ -1,4 +1,5 @@
-// The executor on small plans: its bits never depend on kernels, threads, chunks, neighbours or an observer, and a token takes no memory.
+// The executor on small plans: its bits never depend on kernels, threads, chunks, neighbours or an observer, and a
+// token takes no memory.
 #include "backend/cpu/runtime/cpu_executor.h"
 
 #include <gtest/gtest.h>
@@ -11,8 +12,8 @@
 #include <vector>
 
 #include "assay/error.h"
-#include "backend/cpu/sets/kernel_sets.h"
 #include "backend/cpu/runtime/kv_cache.h"
+#include "backend/cpu/sets/kernel_sets.h"
 #include "support/count_allocations.h"
 #include "support/tiny_plan.h"
 
@@ -34,7 +35,8 @@ struct Result {
 
 std::vector<std::byte> cache_of(const ops::Executor& executor, int sequence = 0) {
   std::vector<std::byte> all;
-  executor.visit_cache(sequence, [&](std::span<const std::byte> row) { all.insert(all.end(), row.begin(), row.end()); });
+  executor.visit_cache(sequence,
+                       [&](std::span<const std::byte> row) { all.insert(all.end(), row.begin(), row.end()); });
   return all;
 }
 
@@ -65,13 +67,16 @@ ops::ExecutorOptions default_options() {
   return options;
 }
 
-Result result_of(const ops::Plan& plan, const ops::ExecutorOptions& options, const Setting& setting, const std::vector<int32_t>& ids) {
+Result result_of(const ops::Plan& plan, const ops::ExecutorOptions& options, const Setting& setting,
+                 const std::vector<int32_t>& ids) {
   base::ThreadPool pool(setting.n_threads);
   const auto executor = make_cpu_executor(plan, options, {setting.kernels}, pool);
   Result result;
   std::span<const int32_t> left = ids;
   for (size_t i = 0; !left.empty(); ++i) {
-    const size_t n = setting.chunks.empty() ? left.size() : std::min(left.size(), static_cast<size_t>(setting.chunks[i % setting.chunks.size()]));
+    const size_t n = setting.chunks.empty()
+                         ? left.size()
+                         : std::min(left.size(), static_cast<size_t>(setting.chunks[i % setting.chunks.size()]));
     run(*executor, left.first(n), result.logits);
     left = left.subspan(n);
   }
@@ -92,7 +97,8 @@ void expect_invariant(const test::TinyShape& shape, const ops::ExecutorOptions& 
   for (const uint32_t bits : expected.logits) ASSERT_TRUE(std::isfinite(std::bit_cast<float>(bits)));
   for (const KernelSet set : all_sets()) {
     EXPECT_TRUE(result_of(tiny.plan, options, {set, 2, {}}, ids) == expected) << "kernels " << static_cast<int>(set);
-    EXPECT_TRUE(result_of(tiny.plan, options, {set, 3, {5, 1, 1, 20}}, ids) == expected) << "chunks, kernels " << static_cast<int>(set);
+    EXPECT_TRUE(result_of(tiny.plan, options, {set, 3, {5, 1, 1, 20}}, ids) == expected)
+        << "chunks, kernels " << static_cast<int>(set);
   }
   EXPECT_TRUE(result_of(tiny.plan, options, {best_kernel_set(), 2, {1}}, ids) == expected) << "one by one";
 }
@@ -139,7 +145,8 @@ TEST(CpuExecutor, SequencesDoNotSeeEachOther) {
   const test::TinyPlan tiny(shape);
   ops::ExecutorOptions options = default_options();
   const auto ids_a = tokens(9, shape.vocab_size, 1), ids_b = tokens(9, shape.vocab_size, 2);
-  const Result a = result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids_a), b = result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids_b);
+  const Result a = result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids_a),
+               b = result_of(tiny.plan, options, {best_kernel_set(), 1, {}}, ids_b);
   options.n_sequences = 2;
   base::ThreadPool pool(2);
   const auto executor = make_cpu_executor(tiny.plan, options, {}, pool);
@@ -164,7 +171,8 @@ TEST(CpuExecutor, SequencesDoNotSeeEachOther) {
   EXPECT_EQ(cache_of(*executor, 1), b.cache);
 }
 
-// Sequences that share pages, were cut inside a shared one, or came back from a copy elsewhere: the bits of one that was run alone.
+// Sequences that share pages, were cut inside a shared one, or came back from a copy elsewhere: the bits of one that
+// was run alone.
 TEST(CpuExecutor, ForksHaveTheBitsOfSequencesRunAlone) {
   const test::TinyShape shape;
   const test::TinyPlan tiny(shape);
@@ -172,7 +180,8 @@ TEST(CpuExecutor, ForksHaveTheBitsOfSequencesRunAlone) {
   options.n_sequences = 4;
   options.n_positions_max = 12 * kCachePage;
   base::ThreadPool pool(2);
-  const auto begin = tokens(150, shape.vocab_size, 1), end_a = tokens(40, shape.vocab_size, 2), end_b = tokens(90, shape.vocab_size, 3);
+  const auto begin = tokens(150, shape.vocab_size, 1), end_a = tokens(40, shape.vocab_size, 2),
+             end_b = tokens(90, shape.vocab_size, 3);
   const auto alone = [&](size_t n, const std::vector<int32_t>& end) {
     std::vector<int32_t> ids(begin.begin(), begin.begin() + static_cast<std::ptrdiff_t>(n));
     ids.insert(ids.end(), end.begin(), end.end());

@@ -21,7 +21,8 @@ int64_t element_bytes(ops::CacheType type) noexcept {
 
 void check_type(ops::CacheType type, int64_t head_dim, const char* which, size_t layer) {
   if (type == ops::CacheType::q8_0 && head_dim % kQ8Elements != 0) {
-    throw Error(Errc::unsupported, std::string("KV cache type q8_0 for ") + which + " needs a head dimension that is a multiple of 32; layer " +
+    throw Error(Errc::unsupported, std::string("KV cache type q8_0 for ") + which +
+                                       " needs a head dimension that is a multiple of 32; layer " +
                                        std::to_string(layer) + " has " + std::to_string(head_dim));
   }
 }
@@ -56,7 +57,8 @@ void put_key(const CacheHead& head, int64_t position, const std::byte* row) noex
   std::byte* tile = key_tile(head, position / kKeyTile);
   const int64_t lane = position % kKeyTile;
   const int64_t bytes = element_bytes(head.type_k);
-  if (head.type_k != ops::CacheType::q8_0) return spread(row, head.head_dim, bytes, tile + lane * bytes, kKeyTile * bytes);
+  if (head.type_k != ops::CacheType::q8_0)
+    return spread(row, head.head_dim, bytes, tile + lane * bytes, kKeyTile * bytes);
   const int64_t n_blocks = head.head_dim / kQ8Elements;
   std::byte* integers = tile + n_blocks * kKeyTile * 2;
   for (int64_t block = 0; block < n_blocks; ++block) {
@@ -69,7 +71,8 @@ void get_key(const CacheHead& head, int64_t position, std::byte* row) noexcept {
   const std::byte* tile = key_tile(head, position / kKeyTile);
   const int64_t lane = position % kKeyTile;
   const int64_t bytes = element_bytes(head.type_k);
-  if (head.type_k != ops::CacheType::q8_0) return collect(tile + lane * bytes, kKeyTile * bytes, head.head_dim, bytes, row);
+  if (head.type_k != ops::CacheType::q8_0)
+    return collect(tile + lane * bytes, kKeyTile * bytes, head.head_dim, bytes, row);
   const int64_t n_blocks = head.head_dim / kQ8Elements;
   const std::byte* integers = tile + n_blocks * kKeyTile * 2;
   for (int64_t block = 0; block < n_blocks; ++block) {
@@ -105,17 +108,18 @@ void get_value(const CacheHead& head, int64_t position, std::byte* row) noexcept
 }
 
 void copy_position(const CacheHead& from, int64_t position, const CacheHead& to, int64_t to_position) noexcept {
-  copy_key(from, key_tile(from, position / kKeyTile), position % kKeyTile, key_tile(to, to_position / kKeyTile), to_position % kKeyTile);
+  copy_key(from, key_tile(from, position / kKeyTile), position % kKeyTile, key_tile(to, to_position / kKeyTile),
+           to_position % kKeyTile);
   if (from.values_in_keys()) return;
   std::memcpy(value_row(to, to_position), value_row(from, position), static_cast<size_t>(from.v_row_bytes));
   if (from.type_v != ops::CacheType::q8_0) return;
-  std::memcpy(value_scales(to, to_position), value_scales(from, position), static_cast<size_t>(from.v_dim / kQ8Elements * 2));
+  std::memcpy(value_scales(to, to_position), value_scales(from, position),
+              static_cast<size_t>(from.v_dim / kQ8Elements * 2));
 }
 
-KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options, ops::CacheWindows windows)
-    : type_k_(options.cache_k),
-      type_v_(options.cache_v),
-      windows_(std::move(windows)),
+KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options,
+                 ops::CacheWindows windows)
+    : type_k_(options.cache_k), type_v_(options.cache_v), windows_(std::move(windows)),
       tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows_.seen()) {
   const auto n_pages = static_cast<size_t>(tables_.all().pool().n_pages());
   size_t bytes = 0;
@@ -141,7 +145,8 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     head.v_row_bytes = layer.values_in_keys ? 0 : head.v_cols * element_bytes(type_v_);
     placed.k_head_bytes = static_cast<size_t>(kPageTiles * head.k_tile_bytes);
     placed.v_head_bytes = static_cast<size_t>(kCachePage * head.v_row_bytes);
-    if (type_v_ == ops::CacheType::q8_0) placed.v_scales_head_bytes = static_cast<size_t>(kCachePage * layer.stored_v_dim() / kQ8Elements * 2);
+    if (type_v_ == ops::CacheType::q8_0)
+      placed.v_scales_head_bytes = static_cast<size_t>(kCachePage * layer.stored_v_dim() / kQ8Elements * 2);
     head.k_page_bytes = layer.n_kv_heads * static_cast<int64_t>(placed.k_head_bytes);
     head.v_page_bytes = layer.n_kv_heads * static_cast<int64_t>(placed.v_head_bytes);
     head.v_scales_page_bytes = layer.n_kv_heads * static_cast<int64_t>(placed.v_scales_head_bytes);
@@ -153,7 +158,8 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     if (placed.has_window) window_bytes_ += page_bytes;
     layers_.push_back(placed);
   }
-  memory_ = base::AlignedBuffer(bytes, "the KV cache for " + std::to_string(static_cast<int64_t>(n_pages) * kCachePage) + " positions");
+  memory_ = base::AlignedBuffer(
+      bytes, "the KV cache for " + std::to_string(static_cast<int64_t>(n_pages) * kCachePage) + " positions");
 }
 
 CacheHead KvCache::head(int64_t layer, int64_t sequence, int64_t kv_head) const noexcept {
@@ -173,7 +179,9 @@ void KvCache::for_pieces(bool of_windows, int32_t page, const Visit& visit) cons
   for (const Layer& layer : layers_) {
     if (layer.has_window != of_windows) continue;
     const CacheHead& head = layer.first;
-    for (const auto& [begin, page_bytes] : {std::pair(layer.k, head.k_page_bytes), std::pair(layer.v, head.v_page_bytes), std::pair(layer.v_scales, head.v_scales_page_bytes)}) {
+    for (const auto& [begin, page_bytes] :
+         {std::pair(layer.k, head.k_page_bytes), std::pair(layer.v, head.v_page_bytes),
+          std::pair(layer.v_scales, head.v_scales_page_bytes)}) {
       const auto bytes = static_cast<size_t>(page_bytes);
       if (bytes > 0) visit(memory_.data() + begin + i_page * bytes, bytes);
     }
@@ -188,7 +196,9 @@ void KvCache::for_image(int64_t sequence, int64_t i_page, size_t bytes, const Vi
 }
 
 size_t KvCache::used_bytes() const noexcept {
-  const auto in_use = [](const pages::PageTables& tables) { return static_cast<size_t>(tables.pool().n_pages() - tables.pool().n_free()); };
+  const auto in_use = [](const pages::PageTables& tables) {
+    return static_cast<size_t>(tables.pool().n_pages() - tables.pool().n_free());
+  };
   return in_use(tables_.all()) * (page_bytes_ - window_bytes_) + in_use(tables_.window()) * window_bytes_;
 }
 
@@ -200,7 +210,8 @@ void KvCache::copy_page(bool of_windows, const std::optional<pages::PageCopy>& c
     const auto move = [&](size_t begin, int64_t page_bytes) {
       if (page_bytes == 0) return;
       const auto bytes = static_cast<size_t>(page_bytes);
-      std::memcpy(memory_.data() + begin + static_cast<size_t>(copy->to) * bytes, memory_.data() + begin + static_cast<size_t>(copy->from) * bytes, bytes);
+      std::memcpy(memory_.data() + begin + static_cast<size_t>(copy->to) * bytes,
+                  memory_.data() + begin + static_cast<size_t>(copy->from) * bytes, bytes);
     };
     move(layer.k, head.k_page_bytes);
     move(layer.v, head.v_page_bytes);
@@ -226,17 +237,20 @@ void KvCache::append_page(int64_t sequence, int64_t n_more, std::span<const std:
   });
 }
 
-void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+void KvCache::visit(int64_t sequence, int64_t n_positions,
+                    const std::function<void(std::span<const std::byte>)>& sink) const {
   for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
     if (tables_.holds_window(sequence, i)) continue;
-    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) + " is not whole: what lies behind its layers' window was given back");
+    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) +
+                                       " is not whole: what lies behind its layers' window was given back");
   }
   std::vector<std::byte> row;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
       const CacheHead& first = layers_[layer].first;
       if (!keys && first.values_in_keys()) continue;
-      row.resize(static_cast<size_t>(keys ? ops::cache_row_bytes(type_k_, first.head_dim) : ops::cache_row_bytes(type_v_, first.v_dim)));
+      row.resize(static_cast<size_t>(keys ? ops::cache_row_bytes(type_k_, first.head_dim)
+                                          : ops::cache_row_bytes(type_v_, first.v_dim)));
       for (int64_t position = 0; position < n_positions; ++position) {
         for (int64_t kv_head = 0; kv_head < layers_[layer].n_kv_heads; ++kv_head) {
           const CacheHead view = head(static_cast<int64_t>(layer), sequence, kv_head);

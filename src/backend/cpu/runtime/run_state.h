@@ -1,4 +1,5 @@
-// What the ops of one run see: where values lie, the tokens of the batch, tables. Owned by the executor; ops receive it by reference.
+// What the ops of one run see: where values lie, the tokens of the batch, tables. Owned by the executor; ops receive it
+// by reference.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/sets/kernels.h"
 #include "backend/cpu/runtime/kv_cache.h"
+#include "backend/cpu/sets/kernels.h"
 #include "base/range_shares.h"
 #include "base/thread_pool.h"
+#include "ops/attention/rope_table.h"
 #include "ops/plan/batch_shape.h"
 #include "ops/plan/host_rows.h"
 #include "ops/plan/plan.h"
-#include "ops/attention/rope_table.h"
 #include "ops/state/state_store.h"
 #include "quant/activations.h"
 
@@ -21,7 +22,8 @@ namespace assay::backend::cpu {
 
 struct RunState {
   RunState(const ops::Plan& p, KernelSet set, KvCache& c, ops::StateStore<float>& s, base::ThreadPool& threads)
-      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), states(s), pool(threads), shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
+      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), states(s), pool(threads),
+        shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
 
   const ops::Plan& plan;
   const KernelSet kernel_set;
@@ -29,29 +31,37 @@ struct RunState {
   KvCache& cache;
   ops::StateStore<float>& states;
   base::ThreadPool& pool;
-  int64_t n_ctx = 0;  // positions of a sequence
+  int64_t n_ctx = 0;                                // positions of a sequence
   const std::unique_ptr<base::RangeShares> shares;  // of the step at work
-  std::vector<float*> values;                  // per value of the plan
-  std::vector<const float*> small_weights;     // per weight: norms and biases as aligned f32, else null
-  std::vector<quant::Activations> twins;       // per quantised twin (lower/twins.h)
-  std::vector<ops::ValueId> twin_values;  // ... and whose rows it holds
-  std::vector<ops::RopeTable> rope_tables;     // per rope of the plan
-  std::vector<std::byte*> scratch;             // per thread
-  ops::HostRows<float> host_rows;              // the same, as references see it
+  std::vector<float*> values;                       // per value of the plan
+  std::vector<const float*> small_weights;          // per weight: norms and biases as aligned f32, else null
+  std::vector<quant::Activations> twins;            // per quantised twin (lower/twins.h)
+  std::vector<ops::ValueId> twin_values;            // ... and whose rows it holds
+  std::vector<ops::RopeTable> rope_tables;          // per rope of the plan
+  std::vector<std::byte*> scratch;                  // per thread
+  ops::HostRows<float> host_rows;                   // the same, as references see it
 
   // Of the running batch; the spans are the caller's.
   std::span<const int32_t> tokens, positions;
   std::span<const int32_t> sequences;  // may be empty: all 0
   ops::BatchShape shape;
 
-  int64_t n_rows(ops::RowDomain domain) const noexcept { return static_cast<int64_t>(domain == ops::RowDomain::outputs ? shape.selected.size() : tokens.size()); }
+  int64_t n_rows(ops::RowDomain domain) const noexcept {
+    return static_cast<int64_t>(domain == ops::RowDomain::outputs ? shape.selected.size() : tokens.size());
+  }
   int64_t width(ops::ValueId value) const noexcept { return plan.values[static_cast<size_t>(value)].width; }
-  float* row(ops::ValueId value, int64_t i) const noexcept { return values[static_cast<size_t>(value)] + i * width(value); }
+  float* row(ops::ValueId value, int64_t i) const noexcept {
+    return values[static_cast<size_t>(value)] + i * width(value);
+  }
   // The token behind row i of a value.
   int64_t token_of(ops::ValueId value, int64_t i) const noexcept {
-    return plan.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs ? shape.selected[static_cast<size_t>(i)] : i;
+    return plan.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs
+               ? shape.selected[static_cast<size_t>(i)]
+               : i;
   }
-  int64_t sequence_of(int64_t token) const noexcept { return sequences.empty() ? 0 : sequences[static_cast<size_t>(token)]; }
+  int64_t sequence_of(int64_t token) const noexcept {
+    return sequences.empty() ? 0 : sequences[static_cast<size_t>(token)];
+  }
 };
 
 }  // namespace assay::backend::cpu

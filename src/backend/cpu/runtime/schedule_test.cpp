@@ -1,4 +1,5 @@
-// Tests of the schedule: few meetings of threads, every op once and after its inputs, memory reused only when nobody reads it any more.
+// Tests of the schedule: few meetings of threads, every op once and after its inputs, memory reused only when nobody
+// reads it any more.
 #include "backend/cpu/runtime/schedule.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +8,8 @@
 #include <vector>
 
 #include "assay/error.h"
-#include "ops/plan/plan_check.h"
 #include "ops/plan/op_values.h"
+#include "ops/plan/plan_check.h"
 #include "support/tiny_plan.h"
 
 namespace assay::backend::cpu {
@@ -17,7 +18,6 @@ namespace {
 using ops::OpValues;
 using ops::values_of;
 
-
 TEST(Schedule, TenStepsALayer) {
   test::TinyShape shape;
   std::vector<size_t> n_steps;
@@ -25,7 +25,8 @@ TEST(Schedule, TenStepsALayer) {
     const test::TinyPlan tiny(shape);
     n_steps.push_back(make_schedule(tiny.plan, {}).steps.size());
   }
-  // norm + quantise | q k v | rope, store | attention | quantise | output | add, norm, quantise | gate up | act, quantise | down
+  // norm + quantise | q k v | rope, store | attention | quantise | output | add, norm, quantise | gate up | act,
+  // quantise | down
   EXPECT_EQ(n_steps[1] - n_steps[0], 10u);
   EXPECT_EQ(n_steps[2] - n_steps[1], 10u);
 }
@@ -59,7 +60,8 @@ TEST(Schedule, EveryOpOnceAndAfterItsInputs) {
 TEST(Schedule, QuantisesEveryInputOnce) {
   const test::TinyPlan tiny({});
   const Schedule schedule = make_schedule(tiny.plan, {});
-  EXPECT_EQ(schedule.twins.list.size(), 2u * 4 + 1);  // of a layer: attn_norm, attention, ffn_norm, ffn_act; and the head's
+  EXPECT_EQ(schedule.twins.list.size(),
+            2u * 4 + 1);  // of a layer: attn_norm, attention, ffn_norm, ffn_act; and the head's
   ops::ExecutorOptions options;
   options.weights_as_f32 = true;
   EXPECT_TRUE(make_schedule(tiny.plan, options).twins.list.empty());
@@ -78,7 +80,9 @@ TEST(Schedule, TakesOverMemoryOnlyOfWhatNobodyReads) {
     const lower::Lifetime& input = schedule.lifetimes.values[static_cast<size_t>(x)];
     EXPECT_EQ(input.last_step, schedule.lifetimes.values[y].first_step) << tiny.plan.values[y].name;
     EXPECT_LT(input.first_step, input.last_step) << "an observer could not see it any more";
-    EXPECT_EQ(std::count_if(schedule.lifetimes.values.begin(), schedule.lifetimes.values.end(), [&](const lower::Lifetime& other) { return other.in_place_of == x; }), 1);
+    EXPECT_EQ(std::count_if(schedule.lifetimes.values.begin(), schedule.lifetimes.values.end(),
+                            [&](const lower::Lifetime& other) { return other.in_place_of == x; }),
+              1);
   }
   EXPECT_GT(n_in_place, 0u);
 }
@@ -93,7 +97,8 @@ TEST(PlanCheck, RefusesWidthsThatDoNotFit) {
   for (const char* name : {"attn_q", "attn_norm", "ffn_act", "attention", "kv_store", "residual", "embed"}) {
     test::TinyPlan tiny({});
     EXPECT_NO_THROW(ops::check_plan(tiny.plan, {.n_ctx = 8}));
-    const auto op = std::find_if(tiny.plan.ops.begin(), tiny.plan.ops.end(), [&](const ops::Op& other) { return other.name == name; });
+    const auto op = std::find_if(tiny.plan.ops.begin(), tiny.plan.ops.end(),
+                                 [&](const ops::Op& other) { return other.name == name; });
     const OpValues values = values_of(*op);
     tiny.plan.values[static_cast<size_t>(values.output != ops::kNone ? values.output : values.inputs[0])].width += 32;
     EXPECT_THROW(ops::check_plan(tiny.plan, {.n_ctx = 8}), Error) << name;

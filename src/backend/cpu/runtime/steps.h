@@ -25,12 +25,13 @@ struct LinearSplit {
 struct LinearStep {
   std::vector<LinearTask> tasks;
   std::vector<LinearChoice> choices;  // per task: its kernels
-  LinearSplit for_few, for_many;   // tokens
+  LinearSplit for_few, for_many;      // tokens
 };
 LinearStep make_linear_step(const RunState& state, const Step& step, const ops::ExecutorOptions& options);
 void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_tokens);
 
-// partials: memory for a query's segments when one token attends alone, [n_heads in blocks][segments] of partial_floats.
+// partials: memory for a query's segments when one token attends alone, [n_heads in blocks][segments] of
+// partial_floats.
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials);
 // An op of Role::cached; and the memory that it needs of every thread.
 void run_cached_step(const RunState& state, const ops::Op& op);

@@ -72,12 +72,8 @@ TEST(WindowPages, AnyOrderHasTheBitsOfACacheThatKeepsAll) {
       const auto size = static_cast<int>(held[s].size());
       const int64_t n = random.below(size + 1);
       switch (random.below(12)) {
-        case 0:
-          executor->forget(s, 0, size);
-          break;
-        case 1:
-          executor->forget(s, std::min<int64_t>(n, random.below(size + 1)), size);
-          break;
+        case 0: executor->forget(s, 0, size); break;
+        case 1: executor->forget(s, std::min<int64_t>(n, random.below(size + 1)), size); break;
         case 2: {
           const int64_t usable = executor->n_usable(s, n);
           executor->truncate(s, n);

@@ -1,4 +1,5 @@
-// Blocks side by side in a register, by the instruction set that the including file is compiled for. Included by kernel files only.
+// Blocks side by side in a register, by the instruction set that the including file is compiled for. Included by kernel
+// files only.
 #pragma once
 
 #ifdef __AVX512VNNI__

@@ -1,5 +1,6 @@
-// Blocks side by side in the 128-bit parts of a register, by AVX2: two of them. block_lanes_avx512.h offers the same names; the matrix-vector kernels are written
-// once over them. Included by kernel files only; everything here is local to the file that includes it.
+// Blocks side by side in the 128-bit parts of a register, by AVX2: two of them. block_lanes_avx512.h offers the same
+// names; the matrix-vector kernels are written once over them. Included by kernel files only; everything here is local
+// to the file that includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +12,7 @@ namespace assay::backend::cpu {
 namespace {
 
 using Wide = __m256i;
-constexpr int kGroups = 4;  // registers for 8 lanes: group g holds lanes g and g + 4
+constexpr int kGroups = 4;   // registers for 8 lanes: group g holds lanes g and g + 4
 constexpr int kReach = 256;  // bytes around a register that a displacement of one byte reaches
 // A step is a function of its own: in each loop it would fill what keeps decoded instructions.
 constexpr bool kStepsApart = true;
@@ -63,7 +64,8 @@ inline __m256i sums_of_blocks(const Wide* groups) noexcept {
 }
 // The first dword of each block, in the order of lanes.
 inline __m256i first_dwords(const Wide* groups) noexcept {
-  return _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(groups[0], groups[1]), _mm256_unpacklo_epi32(groups[2], groups[3]));
+  return _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(groups[0], groups[1]),
+                               _mm256_unpacklo_epi32(groups[2], groups[3]));
 }
 
 }  // namespace

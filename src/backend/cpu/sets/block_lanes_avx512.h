@@ -1,5 +1,5 @@
-// Blocks side by side in the 128-bit parts of a register, by AVX-512 VNNI: four of them; the names of block_lanes_avx2.h. Included by kernel files only; everything
-// here is local to the file that includes it.
+// Blocks side by side in the 128-bit parts of a register, by AVX-512 VNNI: four of them; the names of
+// block_lanes_avx2.h. Included by kernel files only; everything here is local to the file that includes it.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@ namespace assay::backend::cpu {
 namespace {
 
 using Wide = __m512i;
-constexpr int kGroups = 2;  // registers for 8 lanes: lanes 0 4 1 5, and 2 6 3 7
+constexpr int kGroups = 2;        // registers for 8 lanes: lanes 0 4 1 5, and 2 6 3 7
 constexpr int kReach = 256 * 64;  // bytes around a register that a displacement of one byte reaches
 constexpr bool kStepsApart = false;
 
@@ -57,7 +57,9 @@ inline Wide add_products(Wide sum, Wide a, Wide b) noexcept { return _mm512_dpws
 inline Wide multiply_words(Wide a, Wide b) noexcept { return _mm512_madd_epi16(a, b); }
 // w as the magnitude; x with the sign of w.
 inline Wide magnitude(Wide w) noexcept { return _mm512_abs_epi8(w); }
-inline Wide with_sign_of(Wide x, Wide w) noexcept { return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), zero_wide(), x); }
+inline Wide with_sign_of(Wide x, Wide w) noexcept {
+  return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), zero_wide(), x);
+}
 
 // The sums of the 4 dwords of each block, in the order of lanes.
 inline __m256i sums_of_blocks(const Wide* groups) noexcept {

@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "backend/cpu/sets/kernel_set.h"
-#include "ops/rows/add.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/choose_keys.h"
+#include "ops/attention/rope.h"
+#include "ops/rows/add.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -45,8 +45,8 @@ void attention_reference(const AttentionBlock& block, std::byte* scratch) noexce
     ops::cache_decode_ref(block.cache.type_v, scratch, v_dim, values + position * v_dim);
   }
   for (int64_t r = 0; r < block.n_rows; ++r) {
-    ops::attention_ref(block.q[r], {keys, n, head_dim, head_dim}, {values, n, v_dim, v_dim}, block.first[r], block.last[r],
-                       {block.scale, block.softcap, block.sink[r]}, block.y[r]);
+    ops::attention_ref(block.q[r], {keys, n, head_dim, head_dim}, {values, n, v_dim, v_dim}, block.first[r],
+                       block.last[r], {block.scale, block.softcap, block.sink[r]}, block.y[r]);
   }
 }
 

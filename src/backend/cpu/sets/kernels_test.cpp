@@ -1,4 +1,5 @@
-// Every small kernel against its reference, by bits: lane widths +-1, ragged tails, misaligned views, zeros, subnormals, infinities.
+// Every small kernel against its reference, by bits: lane widths +-1, ragged tails, misaligned views, zeros,
+// subnormals, infinities.
 #include "backend/cpu/sets/kernels.h"
 
 #include <gtest/gtest.h>
@@ -8,14 +9,15 @@
 #include <limits>
 #include <vector>
 
-#include "support/rounds.h"
 #include "backend/cpu/sets/kernel_sets.h"
 #include "support/random_weights.h"
+#include "support/rounds.h"
 
 namespace assay::backend::cpu {
 namespace {
 
-constexpr int64_t kLengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 80, 255, 256, 257, 576, 640, 1536, 2049};
+constexpr int64_t kLengths[] = {1,  2,  7,  8,  9,  15,  16,  17,  31,  32,  33,   47,  48,
+                                49, 63, 64, 65, 80, 255, 256, 257, 576, 640, 1536, 2049};
 
 // NaNs are alike whatever their payload: the contract asks only that one stays one.
 uint32_t bits_of(float x) { return std::isnan(x) ? 0x7FC00000u : std::bit_cast<uint32_t>(x); }
@@ -28,13 +30,15 @@ std::vector<uint32_t> bits_of(const std::vector<float>& x) {
 
 // n values of every kind, from the smallest subnormal to infinity where `extremes` asks for them.
 std::vector<float> values(int64_t n, uint64_t seed, bool extremes) {
-  const float special[] = {0.0f, -0.0f, 1e-45f, -1e-40f, 1e-30f, 100.0f, -100.0f, 1e30f, -3e38f, 88.72f, -87.4f, -103.9f};
+  const float special[] = {0.0f,    -0.0f, 1e-45f, -1e-40f, 1e-30f, 100.0f,
+                           -100.0f, 1e30f, -3e38f, 88.72f,  -87.4f, -103.9f};
   test::Random random(seed);
   std::vector<float> x(static_cast<size_t>(n));
   for (float& value : x) {
     value = random.normal();
     if (extremes && random.below(4) == 0) value = special[random.below(12)];
-    if (extremes && random.below(200) == 0) value = random.below(2) != 0 ? INFINITY : std::numeric_limits<float>::quiet_NaN();
+    if (extremes && random.below(200) == 0)
+      value = random.below(2) != 0 ? INFINITY : std::numeric_limits<float>::quiet_NaN();
   }
   return x;
 }
@@ -82,7 +86,9 @@ TEST_P(SmallKernels, AddAndGates) {
       for (const size_t offset : {0, 1, 3}) {
         const auto x = values(n + 3, static_cast<uint64_t>(n), extremes), y = values(n + 3, 99, extremes);
         for (size_t i_kernel = 0; i_kernel <= ops::kNActivationFunctions; ++i_kernel) {  // the last one is add
-          const auto of = [&](const Kernels& kernels) { return i_kernel < ops::kNActivationFunctions ? kernels.gate[i_kernel] : kernels.add; };
+          const auto of = [&](const Kernels& kernels) {
+            return i_kernel < ops::kNActivationFunctions ? kernels.gate[i_kernel] : kernels.add;
+          };
           std::vector<float> a(x.size()), b = a;
           of(reference)(x.data() + offset, y.data() + offset, n, a.data() + offset);
           of(fast)(x.data() + offset, y.data() + offset, n, b.data() + offset);
@@ -100,8 +106,10 @@ TEST_P(SmallKernels, ActivationsAndSoftBounds) {
         auto x = values(n + 3, static_cast<uint64_t>(n), extremes), up = values(n + 3, 98, extremes);
         for (float& value : x) value *= 4;  // to where they level out
         const auto each = [&](const Kernels& kernels, int which, float* y) {
-          if (which < static_cast<int>(ops::kNActivationFunctions)) return kernels.activate[which](x.data() + offset, n, y);
-          if (which == static_cast<int>(ops::kNActivationFunctions)) return kernels.softcap(x.data() + offset, 30.0f, n, y);
+          if (which < static_cast<int>(ops::kNActivationFunctions))
+            return kernels.activate[which](x.data() + offset, n, y);
+          if (which == static_cast<int>(ops::kNActivationFunctions))
+            return kernels.softcap(x.data() + offset, 30.0f, n, y);
           kernels.clamped_gate(x.data() + offset, up.data() + offset, 1.702f, 7.0f, n, y);
         };
         for (int which = 0; which < static_cast<int>(ops::kNActivationFunctions) + 2; ++which) {
@@ -123,7 +131,8 @@ TEST_P(SmallKernels, LayerNorm) {
         for (float& value : x) value = (value + 3) * scale;
         const auto w = values(n + offset, 7, false), bias = values(n + offset, 8, false);
         for (int with = 0; with < 4; ++with) {
-          const float *own_w = (with & 1) != 0 ? w.data() + offset : nullptr, *own_bias = (with & 2) != 0 ? bias.data() + offset : nullptr;
+          const float *own_w = (with & 1) != 0 ? w.data() + offset : nullptr,
+                      *own_bias = (with & 2) != 0 ? bias.data() + offset : nullptr;
           std::vector<float> a(x.size()), b = x;
           reference.layer_norm(x.data() + offset, own_w, own_bias, 1e-5f, n, a.data() + offset);
           fast.layer_norm(b.data() + offset, own_w, own_bias, 1e-5f, n, b.data() + offset);
@@ -200,7 +209,8 @@ void fill(const Kernels& kernels, const CacheHead& head, int64_t n_positions, ui
   for (int64_t position = 0; position < n_positions; ++position) {
     const auto row = static_cast<uint64_t>(position);
     kernels.store_key(head, position, values(head.head_dim, seed + 2 * row, extremes).data(), scratch.data());
-    if (!head.values_in_keys()) kernels.store_value(head, position, values(head.v_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
+    if (!head.values_in_keys())
+      kernels.store_value(head, position, values(head.v_dim, seed + 2 * row + 1, extremes).data(), scratch.data());
   }
 }
 
@@ -218,7 +228,8 @@ Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shap
   const auto n_y = static_cast<size_t>(shape.n_group * shape.n_tokens * head.v_dim);
   Attended result{std::vector<float>(n_y), std::vector<float>(n_y)};
   const std::vector<float> sinks = values(shape.n_group, 77, false);
-  std::vector<std::byte> scratch(kernels.attention_scratch_bytes(head.head_dim, head.v_dim, shape.position + shape.n_tokens));
+  std::vector<std::byte> scratch(
+      kernels.attention_scratch_bytes(head.head_dim, head.v_dim, shape.position + shape.n_tokens));
   const int64_t n_rows = shape.n_group * shape.n_tokens;
   for (int64_t begin = 0; begin < n_rows; begin += kAttentionRows) {
     AttentionBlock block;
@@ -240,7 +251,8 @@ Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shap
     const int64_t n_segments = block.last[block.n_rows - 1] / ops::kAttentionSegment - first + 1;
     const int64_t floats = partial_floats(head.v_cols);
     std::vector<float> partials(static_cast<size_t>(n_segments * floats));
-    for (int64_t i = 0; i < n_segments; ++i) kernels.attention_segment(block, first + i, partials.data() + i * floats, scratch.data());
+    for (int64_t i = 0; i < n_segments; ++i)
+      kernels.attention_segment(block, first + i, partials.data() + i * floats, scratch.data());
     kernels.attention_merge(block, first, n_segments, partials.data());
   }
   return result;
@@ -258,10 +270,12 @@ void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, 
   fill(fast, cache_b.head(0, 0, 0), n_positions, 11, extremes);
   ASSERT_EQ(contents(cache_a, n_positions), contents(cache_b, n_positions));
   const auto q = values(shape.n_group * shape.n_tokens * shape.head_dim, 5, false);
-  const Attended a = attend(reference, cache_a.head(0, 0, 0), shape, q), b = attend(fast, cache_b.head(0, 0, 0), shape, q);
-  const auto name = testing::Message() << "head_dim " << shape.head_dim << " group " << shape.n_group << " tokens " << shape.n_tokens
-                                       << " position " << shape.position << " window " << shape.window << " v_dim " << shape.v_dim << " softcap " << shape.softcap << " types " << static_cast<int>(k)
-                                       << static_cast<int>(v);
+  const Attended a = attend(reference, cache_a.head(0, 0, 0), shape, q),
+                 b = attend(fast, cache_b.head(0, 0, 0), shape, q);
+  const auto name = testing::Message() << "head_dim " << shape.head_dim << " group " << shape.n_group << " tokens "
+                                       << shape.n_tokens << " position " << shape.position << " window " << shape.window
+                                       << " v_dim " << shape.v_dim << " softcap " << shape.softcap << " types "
+                                       << static_cast<int>(k) << static_cast<int>(v);
   EXPECT_EQ(bits_of(a.whole), bits_of(b.whole)) << name;
   EXPECT_EQ(bits_of(a.whole), bits_of(b.in_segments)) << name << " in segments";
 }
@@ -295,8 +309,10 @@ TEST_P(SmallKernels, AttentionWhoseValuesLieInItsKeys) {
     for (const int64_t v_dim : {7, 33, 64}) {
       for (const int64_t position : test::unless_slow<std::vector<int64_t>>({0, 40, 600}, {40, 300})) {
         for (const int64_t window : {0, 37}) {
-          expect_same_attention(GetParam(), {64, 5, 7, position, window, v_dim, 0, false, true}, type, CacheType::f16, false);
-          expect_same_attention(GetParam(), {96, 16, 1, position, window, v_dim, 0, false, true}, type, CacheType::q8_0, true);
+          expect_same_attention(GetParam(), {64, 5, 7, position, window, v_dim, 0, false, true}, type, CacheType::f16,
+                                false);
+          expect_same_attention(GetParam(), {96, 16, 1, position, window, v_dim, 0, false, true}, type, CacheType::q8_0,
+                                true);
         }
       }
     }
@@ -306,7 +322,8 @@ TEST_P(SmallKernels, AttentionWhoseValuesLieInItsKeys) {
 TEST_P(SmallKernels, AttentionAtSegmentEdges) {
   for (const int64_t position : {0, 1, 31, 32, 33, 250, 254, 255, 256, 257, 510, 512, 700}) {
     for (const int64_t n_tokens : test::unless_slow<std::vector<int64_t>>({1, 2, 5, 9}, {1, 9})) {
-      for (const int64_t window : test::unless_slow<std::vector<int64_t>>({0, 1, 2, 5, 32, 200, 256, 300}, {0, 2, 200, 256})) {
+      for (const int64_t window :
+           test::unless_slow<std::vector<int64_t>>({0, 1, 2, 5, 32, 200, 256, 300}, {0, 2, 200, 256})) {
         expect_same_attention(GetParam(), {16, 3, n_tokens, position, window}, CacheType::f16, CacheType::f16, false);
       }
     }
@@ -324,7 +341,8 @@ TEST_P(SmallKernels, AttentionOverCacheTypes) {
   }
 }
 
-// Into halves and back: every half, every middle between two and the floats beside it; a single visible position gives its value back.
+// Into halves and back: every half, every middle between two and the floats beside it; a single visible position gives
+// its value back.
 TEST_P(SmallKernels, EveryHalfOfTheCache) {
   constexpr int64_t kHeadDim = 256;
   const ops::CacheLayer layer{1, kHeadDim, 0};
@@ -338,7 +356,9 @@ TEST_P(SmallKernels, EveryHalfOfTheCache) {
   std::vector<std::byte> scratch((kHeadDim + 16) * 4);
   for (uint32_t first = 0; first < 0x10000; first += kHeadDim) {
     for (const uint32_t place : {0u, 0xFFFu, 0x1000u, 0x1001u}) {  // bits below a half's last one
-      for (uint32_t i = 0; i < kHeadDim; ++i) x[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(num::half_to_float(static_cast<uint16_t>(first + i))) + place);
+      for (uint32_t i = 0; i < kHeadDim; ++i)
+        x[i] =
+            std::bit_cast<float>(std::bit_cast<uint32_t>(num::half_to_float(static_cast<uint16_t>(first + i))) + place);
       for (const bool key : {true, false}) {
         (key ? reference.store_key : reference.store_value)(head_a, 0, x.data(), scratch.data());
         (key ? fast.store_key : fast.store_value)(head_b, 0, x.data(), scratch.data());
@@ -346,14 +366,16 @@ TEST_P(SmallKernels, EveryHalfOfTheCache) {
       ASSERT_EQ(contents(cache_a, 1), contents(cache_b, 1)) << first << " + " << place;
     }
     const Shape shape{kHeadDim, 1, 1, 0, 0};
-    EXPECT_EQ(bits_of(attend(reference, head_a, shape, q).whole), bits_of(attend(fast, head_b, shape, q).whole)) << first;
+    EXPECT_EQ(bits_of(attend(reference, head_a, shape, q).whole), bits_of(attend(fast, head_b, shape, q).whole))
+        << first;
   }
 }
 
 // A poisoned key or value must reach exactly those who may see it.
 TEST_P(SmallKernels, AttentionKeepsPoisonVisible) {
   for (const CacheType type : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
-    for (const int64_t window : {0, 3, 100}) expect_same_attention(GetParam(), {32, 2, 12, 250, window}, type, type, true);
+    for (const int64_t window : {0, 3, 100})
+      expect_same_attention(GetParam(), {32, 2, 12, 250, window}, type, type, true);
   }
 }
 

@@ -1,5 +1,5 @@
-// Loops of a kernel set's multiplying instructions on registers alone: how fast the processor could multiply if nothing were loaded,
-// unpacked, scaled or stored. Benchmarks hold the products against it.
+// Loops of a kernel set's multiplying instructions on registers alone: how fast the processor could multiply if nothing
+// were loaded, unpacked, scaled or stored. Benchmarks hold the products against it.
 #pragma once
 
 #include <cstdint>

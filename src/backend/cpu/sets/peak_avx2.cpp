@@ -47,7 +47,8 @@ void multiply_floats(int64_t n_steps) noexcept {
 }  // namespace
 
 PeakLoops peak_loops_avx2() noexcept {
-  return {{"vpmaddubsw + vpaddw, 1/8 of vpmaddwd + vpaddd", kWords * 8 * 32, multiply_bytes}, {"vfmadd ymm", 12 * 8, multiply_floats}};
+  return {{"vpmaddubsw + vpaddw, 1/8 of vpmaddwd + vpaddd", kWords * 8 * 32, multiply_bytes},
+          {"vfmadd ymm", 12 * 8, multiply_floats}};
 }
 
 }  // namespace assay::backend::cpu

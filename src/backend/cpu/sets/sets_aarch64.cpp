@@ -14,10 +14,13 @@ bool has_i8mm() noexcept { return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP
 
 using enum WeightKind;
 
-constexpr int64_t kPanels1 = kGemvColumnsMax + 1, kPanels2 = kGemvColumnsMax / 2 + 1;  // more than a vector kernel takes in one pass
+constexpr int64_t kPanels1 = kGemvColumnsMax + 1,
+                  kPanels2 = kGemvColumnsMax / 2 + 1;  // more than a vector kernel takes in one pass
 
 LinearKernel float_vector(const LinearTask& t) noexcept { return {nullptr, float_vector_neon(t.format->dtype)}; }
-LinearKernel floats_neon(const LinearTask&) noexcept { return {nullptr, {&float_rows_neon, &float_scratch_bytes_neon, kFloatRowStep}}; }
+LinearKernel floats_neon(const LinearTask&) noexcept {
+  return {nullptr, {&float_rows_neon, &float_scratch_bytes_neon, kFloatRowStep}};
+}
 LinearKernel vector_neon(const LinearTask& t) noexcept { return {gemv_neon(t), {}}; }
 template <GemmKernel (*kGemm)(const LinearTask&) noexcept>
 LinearKernel panels(const LinearTask& t) noexcept {

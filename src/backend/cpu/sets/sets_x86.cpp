@@ -11,8 +11,9 @@ namespace {
 bool has_avx2() noexcept { return base::has_avx2_and_f16c() && __builtin_cpu_supports("fma"); }
 
 bool has_avx512() noexcept {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
 }
 
 using tensor::DType;
@@ -32,11 +33,12 @@ LinearKernel matrix_by_planes(const LinearTask& t) noexcept {
   return {nullptr, kFind(t.format->dtype, t.x.planes)};
 }
 
-// A vector kernel takes kGemvColumnsMax columns in one pass; where there are more, a panel of rows, once unpacked, serves them all.
+// A vector kernel takes kGemvColumnsMax columns in one pass; where there are more, a panel of rows, once unpacked,
+// serves them all.
 constexpr int64_t kPanels1 = kGemvColumnsMax + 1, kPanels2 = kGemvColumnsMax / 2 + 1;
 
-// Zen 5 and later (family 26 on): a vector's rows one after another, fetched far ahead, were the fastest on such a processor; by parts on the others that
-// were measured. So were other kernels of few tokens.
+// Zen 5 and later (family 26 on): a vector's rows one after another, fetched far ahead, were the fastest on such a
+// processor; by parts on the others that were measured. So were other kernels of few tokens.
 bool is_zen5_or_later() noexcept {
   static const bool is = [] {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -48,11 +50,14 @@ bool is_zen5_or_later() noexcept {
 }
 constexpr GemvWalk kOneByOneBlocks = {true, 8 * 1024}, kOneByOneSuperblocks = {true, 16 * 1024};
 
-// With AVX2 tiles are the same in the walks of panels and of few tokens, and the latter is the faster for many too, where a chunk of K is long enough that
-// chains in memory do not count. Not so for blocks of 32 in bytes, whose chains stay in registers.
+// With AVX2 tiles are the same in the walks of panels and of few tokens, and the latter is the faster for many too,
+// where a chunk of K is long enough that chains in memory do not count. Not so for blocks of 32 in bytes, whose chains
+// stay in registers.
 constexpr int64_t kLongRow = 2048;
 
-LinearKernel floats_avx2(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}}; }
+LinearKernel floats_avx2(const LinearTask&) noexcept {
+  return {nullptr, {&float_rows_avx2, &float_scratch_bytes_avx2, kFloatRowStep}};
+}
 
 // Of the formats whose panels are not of bytes.
 LinearKernel skinny_words_avx2(const LinearTask& t) noexcept {
@@ -62,7 +67,8 @@ LinearKernel skinny_words_avx2(const LinearTask& t) noexcept {
 // Two tokens: the formats whose rows are unpacked for them in less time than a vector's kernel takes for the second.
 LinearKernel skinny_of_two_avx2(const LinearTask& t) noexcept {
   const DType dtype = t.format->dtype;
-  const bool one_plane = dtype == DType::Q4_0 || dtype == DType::Q4_1, two_planes = dtype == DType::IQ4_NL || (dtype == DType::Q4_1 && t.k < kLongRow);
+  const bool one_plane = dtype == DType::Q4_0 || dtype == DType::Q4_1,
+             two_planes = dtype == DType::IQ4_NL || (dtype == DType::Q4_1 && t.k < kLongRow);
   if (t.x.planes == 1) return one_plane ? matrix<skinny_a32_bytes_avx2>(t) : LinearKernel{};
   return two_planes ? matrix_by_planes<skinny_a32_avx2>(t) : LinearKernel{};
 }
@@ -77,7 +83,8 @@ constexpr LinearRow kRowsAvx2[] = {
     {"panels of bytes", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_bytes_avx2>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx2>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx2>},
-    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks, &is_zen5_or_later},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>, kOneByOneSuperblocks,
+     &is_zen5_or_later},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx2>},
 
     {"skinny by bytes", blocks, 1, 3, 16, 1, 1, &matrix<skinny_a32_bytes_avx2>},
@@ -102,7 +109,9 @@ LinearKernel skinny_avx512(const LinearTask& t) noexcept {
 LinearKernel float_columns(const LinearTask&) noexcept {
   return {nullptr, {&float_columns_avx512, &float_columns_scratch_bytes_avx512, kGemmRowStep}};
 }
-LinearKernel floats_avx512(const LinearTask&) noexcept { return {nullptr, {&float_rows_avx512, &float_scratch_bytes_avx512, kGemmRowStep}}; }
+LinearKernel floats_avx512(const LinearTask&) noexcept {
+  return {nullptr, {&float_rows_avx512, &float_scratch_bytes_avx512, kGemmRowStep}};
+}
 
 constexpr LinearRow kRowsAvx512[] = {
     {"float vector", floats, 0, 1, 1, 1, 32, &matrix<float_vector_avx512>},
@@ -114,7 +123,8 @@ constexpr LinearRow kRowsAvx512[] = {
     {"skinny", superblocks, 2, 2, 12, 1, 1, &skinny_avx512<skinny_a256_avx512>},
     {"panels", superblocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a256_avx512>},
     {"panels of words", superblocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a256_words_avx512>},
-    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks, &is_zen5_or_later},
+    {"vector one by one", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>, kOneByOneSuperblocks,
+     &is_zen5_or_later},
     {"vector", superblocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a256_avx512>},
 
     {"skinny of three", blocks, 1, 3, 3, 1, 1, &skinny_avx512<skinny_a32_avx512>, {}, &is_zen5_or_later},
@@ -133,8 +143,10 @@ void add_both_kernels(Kernels& kernels) noexcept {
 }
 
 constexpr KernelSetParts kSets[] = {
-    {KernelSet::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2, &joins_planes_avx2},
-    {KernelSet::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels, &peak_loops_avx512},
+    {KernelSet::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2,
+     &joins_planes_avx2},
+    {KernelSet::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels,
+     &peak_loops_avx512},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Vec, the vector of the instruction set that the including file is compiled for: its flags choose, so that a kernel is written once.
+// Vec, the vector of the instruction set that the including file is compiled for: its flags choose, so that a kernel is
+// written once.
 #pragma once
 
 #if defined(__aarch64__)

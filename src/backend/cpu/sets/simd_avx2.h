@@ -1,5 +1,6 @@
-// Sixteen floats at a time with AVX2, FMA and F16C: pairs of registers. simd_avx512.h offers the same names; kernels are written once over
-// them (*_simd.h). Everything has internal linkage: a file built for a wide instruction set must not lend code to others.
+// Sixteen floats at a time with AVX2, FMA and F16C: pairs of registers. simd_avx512.h offers the same names; kernels
+// are written once over them (*_simd.h). Everything has internal linkage: a file built for a wide instruction set must
+// not lend code to others.
 #pragma once
 
 #include <immintrin.h>
@@ -25,7 +26,8 @@ static inline void store(float* y, Vec x) noexcept {
 }
 // Lane i is all ones where begin <= i + offset < end.
 static inline __m256i lanes_within(int64_t offset, int64_t begin, int64_t end) noexcept {
-  const __m256i lane = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(offset)));
+  const __m256i lane =
+      _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(offset)));
   return _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(begin)), lane),
                              _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(end)), lane));
 }
@@ -42,7 +44,9 @@ static inline Vec add(Vec x, Vec y) noexcept { return {_mm256_add_ps(x.a, y.a), 
 static inline Vec sub(Vec x, Vec y) noexcept { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 static inline Vec mul(Vec x, Vec y) noexcept { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 static inline Vec div(Vec x, Vec y) noexcept { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
-static inline Vec fma(Vec x, Vec y, Vec z) noexcept { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline Vec fma(Vec x, Vec y, Vec z) noexcept {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
 // x > y ? x : y in each lane, so that a NaN in x is passed over.
 static inline Vec greater(Vec x, Vec y) noexcept { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 
@@ -50,7 +54,8 @@ static inline Vec greater(Vec x, Vec y) noexcept { return {_mm256_max_ps(x.a, y.
 static inline Vec smaller(Vec x, Vec y) noexcept { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 // a > b ? yes : no in each lane; no where one is a NaN.
 static inline Vec where_greater(Vec a, Vec b, Vec yes, Vec no) noexcept {
-  return {_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(a.a, b.a, _CMP_GT_OQ)), _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(a.b, b.b, _CMP_GT_OQ))};
+  return {_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(a.a, b.a, _CMP_GT_OQ)),
+          _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(a.b, b.b, _CMP_GT_OQ))};
 }
 static inline Vec without_sign(Vec x) noexcept {
   const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -89,7 +94,8 @@ static inline void store_half(void* y, Vec x) noexcept {
 }
 static inline Vec load_int8(const void* x) noexcept {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(x));
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
 
 // Lanes begin <= i < end of x, other where not.
@@ -130,7 +136,9 @@ static inline float largest(Vec x) noexcept {  // no lane may be NaN
   return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
 static inline float square_root(float x) noexcept { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
-static inline float half_bits_to_float(uint16_t bits) noexcept { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))); }
+static inline float half_bits_to_float(uint16_t bits) noexcept {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+}
 
 }  // namespace
 }  // namespace assay::backend::cpu

@@ -1,5 +1,5 @@
-// Sixteen floats at a time with AVX-512. simd_avx2.h offers the same names for AVX2; kernels are written once over them (*_simd.h).
-// Everything has internal linkage: a file built for a wide instruction set must not lend code to others.
+// Sixteen floats at a time with AVX-512. simd_avx2.h offers the same names for AVX2; kernels are written once over them
+// (*_simd.h). Everything has internal linkage: a file built for a wide instruction set must not lend code to others.
 #pragma once
 
 #include <immintrin.h>
@@ -41,14 +41,18 @@ static inline Vec where_greater(Vec a, Vec b, Vec yes, Vec no) noexcept {
 }
 static inline Vec without_sign(Vec a) noexcept { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v)}; }
 // a, whose sign bit is clear, with b's.
-static inline Vec with_sign_of(Vec a, Vec b) noexcept { return {_mm512_or_ps(a.v, _mm512_and_ps(_mm512_set1_ps(-0.0f), b.v))}; }
+static inline Vec with_sign_of(Vec a, Vec b) noexcept {
+  return {_mm512_or_ps(a.v, _mm512_and_ps(_mm512_set1_ps(-0.0f), b.v))};
+}
 static inline Vec negate(Vec a) noexcept { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
 // p * 2^n, rounded once; n whole numbers (or NaN), small enough that the two halves of num::exp lose nothing.
 static inline Vec times_power_of_two(Vec p, Vec n, Vec /*n plus the rounding constant*/) noexcept {
   return {_mm512_scalef_ps(p.v, n.v)};
 }
 
-static inline Vec load_half(const void* x) noexcept { return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(x)))}; }
+static inline Vec load_half(const void* x) noexcept {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(x)))};
+}
 static inline void store_half(void* y, Vec a) noexcept {
   _mm256_storeu_si256(static_cast<__m256i*>(y), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -90,7 +94,9 @@ static inline float largest(Vec a) noexcept {  // no lane may be NaN
   return _mm512_reduce_max_ps(a.v);
 }
 static inline float square_root(float x) noexcept { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
-static inline float half_bits_to_float(uint16_t bits) noexcept { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))); }
+static inline float half_bits_to_float(uint16_t bits) noexcept {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+}
 
 }  // namespace
 }  // namespace assay::backend::cpu

@@ -1,5 +1,5 @@
-// Fast kernels by instruction set; each function overwrites the slots of the table that its set fills. Built with their own flags, so they
-// may be called only where the processor has the set.
+// Fast kernels by instruction set; each function overwrites the slots of the table that its set fills. Built with their
+// own flags, so they may be called only where the processor has the set.
 #pragma once
 
 #include "backend/cpu/sets/kernels.h"

@@ -1,4 +1,5 @@
-// Sixteen floats at a time with NEON: four registers. simd_avx2.h and simd_avx512.h offer the same names; kernels are written once over them
+// Sixteen floats at a time with NEON: four registers. simd_avx2.h and simd_avx512.h offer the same names; kernels are
+// written once over them
 // (*_simd.h). Everything has internal linkage: a file built for a wide instruction set must not lend code to others.
 #pragma once
 
@@ -23,8 +24,12 @@ static inline Vec each(const Make& make) noexcept {
   return {make(0), make(1), make(2), make(3)};
 }
 
-static inline Vec splat(float x) noexcept { return each([=](int) { return vdupq_n_f32(x); }); }
-static inline Vec load(const float* x) noexcept { return each([=](int i) { return vld1q_f32(x + 4 * i); }); }
+static inline Vec splat(float x) noexcept {
+  return each([=](int) { return vdupq_n_f32(x); });
+}
+static inline Vec load(const float* x) noexcept {
+  return each([=](int i) { return vld1q_f32(x + 4 * i); });
+}
 static inline void store(float* y, const Vec& x) noexcept {
   for (int i = 0; i < 4; ++i) vst1q_f32(y + 4 * i, x.v[i]);
 }
@@ -40,10 +45,18 @@ static inline void store_first(float* y, const Vec& x, int64_t n) noexcept {
   __builtin_memcpy(y, all, static_cast<size_t>(n) * sizeof(float));
 }
 
-static inline Vec add(const Vec& x, const Vec& y) noexcept { return each([&](int i) { return vaddq_f32(x.v[i], y.v[i]); }); }
-static inline Vec sub(const Vec& x, const Vec& y) noexcept { return each([&](int i) { return vsubq_f32(x.v[i], y.v[i]); }); }
-static inline Vec mul(const Vec& x, const Vec& y) noexcept { return each([&](int i) { return vmulq_f32(x.v[i], y.v[i]); }); }
-static inline Vec div(const Vec& x, const Vec& y) noexcept { return each([&](int i) { return vdivq_f32(x.v[i], y.v[i]); }); }
+static inline Vec add(const Vec& x, const Vec& y) noexcept {
+  return each([&](int i) { return vaddq_f32(x.v[i], y.v[i]); });
+}
+static inline Vec sub(const Vec& x, const Vec& y) noexcept {
+  return each([&](int i) { return vsubq_f32(x.v[i], y.v[i]); });
+}
+static inline Vec mul(const Vec& x, const Vec& y) noexcept {
+  return each([&](int i) { return vmulq_f32(x.v[i], y.v[i]); });
+}
+static inline Vec div(const Vec& x, const Vec& y) noexcept {
+  return each([&](int i) { return vdivq_f32(x.v[i], y.v[i]); });
+}
 static inline Vec fma(const Vec& x, const Vec& y, const Vec& z) noexcept {
   return each([&](int i) { return vfmaq_f32(z.v[i], x.v[i], y.v[i]); });
 }
@@ -59,12 +72,16 @@ static inline Vec smaller(const Vec& x, const Vec& y) noexcept {
 static inline Vec where_greater(const Vec& a, const Vec& b, const Vec& yes, const Vec& no) noexcept {
   return each([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), yes.v[i], no.v[i]); });
 }
-static inline Vec without_sign(const Vec& x) noexcept { return each([&](int i) { return vabsq_f32(x.v[i]); }); }
+static inline Vec without_sign(const Vec& x) noexcept {
+  return each([&](int i) { return vabsq_f32(x.v[i]); });
+}
 // x, whose sign bit is clear, with y's.
 static inline Vec with_sign_of(const Vec& x, const Vec& y) noexcept {
   return each([&](int i) { return vbslq_f32(vdupq_n_u32(0x80000000u), y.v[i], x.v[i]); });
 }
-static inline Vec negate(const Vec& x) noexcept { return each([&](int i) { return vnegq_f32(x.v[i]); }); }
+static inline Vec negate(const Vec& x) noexcept {
+  return each([&](int i) { return vnegq_f32(x.v[i]); });
+}
 // p * 2^n in two halves, as num::exp does it. shifted: n plus the rounding constant 1.5 * 2^23, whose low bits are n.
 static inline Vec times_power_of_two(const Vec& p, const Vec& /*n*/, const Vec& shifted) noexcept {
   return each([&](int i) {
@@ -87,8 +104,8 @@ static inline void store_half(void* y, const Vec& x) noexcept {
 static inline Vec load_int8(const void* x) noexcept {
   const int8x16_t bytes = vld1q_s8(static_cast<const int8_t*>(x));
   const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
-  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)), vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
-          vcvtq_f32_s32(vmovl_high_s16(high))};
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 }
 
 // Lanes begin <= i < end of x, other where not.
@@ -96,7 +113,8 @@ static inline Vec within(const Vec& x, int64_t begin, int64_t end, const Vec& ot
   constexpr int32_t kFirst[4] = {0, 1, 2, 3};
   return each([&](int i) {
     const int32x4_t lane = vaddq_s32(vld1q_s32(kFirst), vdupq_n_s32(4 * i));
-    const uint32x4_t inside = vandq_u32(vcgeq_s32(lane, vdupq_n_s32(static_cast<int32_t>(begin))), vcltq_s32(lane, vdupq_n_s32(static_cast<int32_t>(end))));
+    const uint32x4_t inside = vandq_u32(vcgeq_s32(lane, vdupq_n_s32(static_cast<int32_t>(begin))),
+                                        vcltq_s32(lane, vdupq_n_s32(static_cast<int32_t>(end))));
     return vbslq_f32(inside, x.v[i], other.v[i]);
   });
 }
@@ -107,10 +125,13 @@ struct Pair {
 // Elements at even and at odd places of 32 in a row, and back.
 static inline Pair unzip(const Vec& low, const Vec& high) noexcept {
   const float32x4_t* part[] = {low.v, low.v + 2, high.v, high.v + 2};
-  return {each([&](int i) { return vuzp1q_f32(part[i][0], part[i][1]); }), each([&](int i) { return vuzp2q_f32(part[i][0], part[i][1]); })};
+  return {each([&](int i) { return vuzp1q_f32(part[i][0], part[i][1]); }),
+          each([&](int i) { return vuzp2q_f32(part[i][0], part[i][1]); })};
 }
 static inline Pair zip(const Vec& even, const Vec& odd) noexcept {
-  const auto part = [&](int i) { return i % 2 == 0 ? vzip1q_f32(even.v[i / 2], odd.v[i / 2]) : vzip2q_f32(even.v[i / 2], odd.v[i / 2]); };
+  const auto part = [&](int i) {
+    return i % 2 == 0 ? vzip1q_f32(even.v[i / 2], odd.v[i / 2]) : vzip2q_f32(even.v[i / 2], odd.v[i / 2]);
+  };
   return {each(part), each([&](int i) { return part(i + 4); })};
 }
 

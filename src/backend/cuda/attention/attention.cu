@@ -1,9 +1,9 @@
-// See attention.h. A block of 256 threads takes one head of a tile of queries and a segment of 256 keys: thread t scores key t against all
-// queries, then the threads take columns of the values. Every chain and fold is the contract's.
-#include "backend/cuda/attention/attention.h"
-
+// See attention.h. A block of 256 threads takes one head of a tile of queries and a segment of 256 keys: thread t
+// scores key t against all queries, then the threads take columns of the values. Every chain and fold is the
+// contract's.
 #include <algorithm>
 
+#include "backend/cuda/attention/attention.h"
 #include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -28,17 +28,18 @@ constexpr int64_t kStagedBytes = 32 * 1024;
 // What a block of threads shares; the arrays of floats lie behind it.
 template <int kQueries>
 struct Shared {
-  float maxima[8][kQueries];              // of the warps
-  float m[kQueries], l[kQueries];         // of the segment
-  float m_run[kQueries], l_run[kQueries]; // of the segments so far
-  float a[kQueries], b[kQueries];         // factors of the merge
+  float maxima[8][kQueries];               // of the warps
+  float m[kQueries], l[kQueries];          // of the segment
+  float m_run[kQueries], l_run[kQueries];  // of the segments so far
+  float a[kQueries], b[kQueries];          // factors of the merge
   int started[kQueries];
-  int begin[kQueries], end[kQueries];     // keys of the segment that the query sees, counted from its first
+  int begin[kQueries], end[kQueries];  // keys of the segment that the query sees, counted from its first
 };
 
 // Scores of the thread's key with all queries, into p; nothing where no query sees it.
 template <CacheType type, int kQueries>
-__device__ void score_key(const CacheView& cache, const std::byte* tile, int lane, const float* q, float scale, float (&score)[kQueries]) {
+__device__ void score_key(const CacheView& cache, const std::byte* tile, int lane, const float* q, float scale,
+                          float (&score)[kQueries]) {
   using P = Piece<type>;
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + lane;
   const auto* scales = reinterpret_cast<const __half*>(tile + cache.n_pieces * kKeyTile * kPieceBytes) + lane;
@@ -113,8 +114,8 @@ __device__ void wait_for_values() { asm volatile("cp.async.wait_all;" ::: "memor
 
 // Adds keys key .. tile_end of the segment to column j of kGroup queries' outputs; rows: of key `tile_begin` on.
 template <CacheType type, int kQueries, int kGroup>
-__device__ void add_values(const std::byte* rows, int64_t row_bytes, int64_t head_dim, int tile_begin, int tile_end, const float* p, int first,
-                           int64_t j, const Shared<kQueries>& s, float (&sum)[kGroup]) {
+__device__ void add_values(const std::byte* rows, int64_t row_bytes, int64_t head_dim, int tile_begin, int tile_end,
+                           const float* p, int first, int64_t j, const Shared<kQueries>& s, float (&sum)[kGroup]) {
   int begin = kSegment, end = 0, all_begin = 0, all_end = tile_end;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) {
@@ -126,7 +127,8 @@ __device__ void add_values(const std::byte* rows, int64_t row_bytes, int64_t hea
     const float value = value_at<type>(rows + (key - tile_begin) * row_bytes, head_dim, j);
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      if (all || (key >= s.begin[first + i] && key < s.end[first + i])) sum[i] = num::fma(p[key * kQueries + first + i], value, sum[i]);
+      if (all || (key >= s.begin[first + i] && key < s.end[first + i]))
+        sum[i] = num::fma(p[key * kQueries + first + i], value, sum[i]);
     }
   };
   int key = max(begin, tile_begin);
@@ -148,8 +150,8 @@ struct Values {
 
 // The outputs of the segment's keys begin .. end, merged into o. The first tile of values is on its way already.
 template <CacheType type, int kQueries>
-__device__ void run_values(const CacheView& cache, const Values& values, int begin, int end, int tile_keys, std::byte* staged, const float* p,
-                           const Shared<kQueries>& s, float* o) {
+__device__ void run_values(const CacheView& cache, const Values& values, int begin, int end, int tile_keys,
+                           std::byte* staged, const float* p, const Shared<kQueries>& s, float* o) {
   constexpr int kGroup = kQueries < 4 ? kQueries : 4;
   constexpr int kItems = static_cast<int>(kHeadDimMax) * (kQueries / kGroup) / kThreads;  // columns of a thread
   const int head_dim = static_cast<int>(cache.head_dim), n_items = head_dim * (kQueries / kGroup);
@@ -166,8 +168,8 @@ __device__ void run_values(const CacheView& cache, const Values& values, int beg
     for (int i = 0; i < kItems; ++i) {
       const int item = static_cast<int>(threadIdx.x) + i * kThreads;
       if (item < n_items) {
-        add_values<type, kQueries, kGroup>(staged, cache.v_row_bytes, head_dim, tile, tile_end, p, item / head_dim * kGroup, item % head_dim, s,
-                                           sum[i]);
+        add_values<type, kQueries, kGroup>(staged, cache.v_row_bytes, head_dim, tile, tile_end, p,
+                                           item / head_dim * kGroup, item % head_dim, s, sum[i]);
       }
     }
   }
@@ -179,15 +181,16 @@ __device__ void run_values(const CacheView& cache, const Values& values, int beg
     for (int g = 0; g < kGroup; ++g) {
       const int query = item / head_dim * kGroup + g;
       float& place = o[query * head_dim + item % head_dim];
-      if (s.begin[query] < s.end[query]) place = s.started[query] ? num::fma(place, s.a[query], sum[i][g] * s.b[query]) : sum[i][g];
+      if (s.begin[query] < s.end[query])
+        place = s.started[query] ? num::fma(place, s.a[query], sum[i][g] * s.b[query]) : sum[i][g];
     }
   }
 }
 
 // One segment for the tile's queries.
 template <CacheType type_k, CacheType type_v, int kQueries>
-__device__ void run_segment(const AttentionTask& task, const TokenTile& tile, int64_t kv_head, int64_t i_segment, const float* q, float* p,
-                            float* o, std::byte* staged, Shared<kQueries>& s) {
+__device__ void run_segment(const AttentionTask& task, const TokenTile& tile, int64_t kv_head, int64_t i_segment,
+                            const float* q, float* p, float* o, std::byte* staged, Shared<kQueries>& s) {
   const CacheView& cache = task.cache;
   const int t = static_cast<int>(threadIdx.x);
   const int64_t segment = i_segment * kSegment;
@@ -207,7 +210,8 @@ __device__ void run_segment(const AttentionTask& task, const TokenTile& tile, in
   values.fetch(begin, min(begin + task.tile_keys, end), staged);
   float score[kQueries] = {};
   if (t >= begin && t < end) {
-    score_key<type_k>(cache, key_tile(cache, table, kv_head, (segment + t) / kKeyTile), t % kKeyTile, q, task.scale, score);
+    score_key<type_k>(cache, key_tile(cache, table, kv_head, (segment + t) / kKeyTile), t % kKeyTile, q, task.scale,
+                      score);
   }
   find_maxima(score, s);
 #pragma unroll
@@ -229,12 +233,13 @@ __global__ void attention_kernel(AttentionTask task) {
   let_next_start();
   wait_for_previous();
   const int64_t head_dim = task.cache.head_dim, head = blockIdx.y;
-  float* q = memory;                          // [head_dim][kQueries]
-  float* p = q + head_dim * kQueries;         // [kSegment][kQueries]
-  float* o = p + kSegment * kQueries;         // [kQueries][head_dim]
+  float* q = memory;                   // [head_dim][kQueries]
+  float* p = q + head_dim * kQueries;  // [kSegment][kQueries]
+  float* o = p + kSegment * kQueries;  // [kQueries][head_dim]
   auto* staged = reinterpret_cast<std::byte*>(memory + shared_floats(head_dim, kQueries));
   const TokenTile tile = task.tiles[blockIdx.x];
-  const int64_t first = ops::first_visible(tile.position, task.window) / kSegment, last = (tile.position + tile.n - 1) / kSegment;
+  const int64_t first = ops::first_visible(tile.position, task.window) / kSegment,
+                last = (tile.position + tile.n - 1) / kSegment;
   const int64_t begin = kSplit ? first + blockIdx.z : first, end = kSplit ? begin + 1 : last + 1;
   if (begin > last) return;
   const int t = static_cast<int>(threadIdx.x);
@@ -245,9 +250,11 @@ __global__ void attention_kernel(AttentionTask task) {
   if (t < kQueries) s.started[t] = 0, s.m_run[t] = 0.0f, s.l_run[t] = 0.0f;
   __syncthreads();
   const int64_t kv_head = head / (task.n_heads / task.cache.n_kv_heads);
-  for (int64_t i = begin; i < end; ++i) run_segment<type_k, type_v, kQueries>(task, tile, kv_head, i, q, p, o, staged, s);
+  for (int64_t i = begin; i < end; ++i)
+    run_segment<type_k, type_v, kQueries>(task, tile, kv_head, i, q, p, o, staged, s);
   if constexpr (kSplit) {
-    float* out = task.partials + ((int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments + blockIdx.z) * (head_dim + 2);
+    float* out =
+        task.partials + ((int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments + blockIdx.z) * (head_dim + 2);
     if (t == 0) out[0] = s.m_run[0], out[1] = s.l_run[0];
     for (int64_t j = t; j < head_dim; j += kThreads) out[2 + j] = o[j];
   } else {
@@ -260,7 +267,8 @@ __global__ void attention_kernel(AttentionTask task) {
 
 constexpr int kMergeThreads = 128;  // segments whose factors are made at a time
 
-// The factors of the merge of the thread's segment, which comes after `m` and those of the threads before it; m: then of them all.
+// The factors of the merge of the thread's segment, which comes after `m` and those of the threads before it; m: then
+// of them all.
 __device__ void merge_factors(float own, bool inside, float& m, float& a, float& b) {
   __shared__ float of_warps[kMergeThreads / 32];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -292,7 +300,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionTask task
   wait_for_previous();
   const TokenTile tile = task.tiles[blockIdx.x];
   const int64_t head_dim = task.cache.head_dim, head = blockIdx.y, stride = head_dim + 2;
-  const auto n = static_cast<int>(tile.position / kSegment - ops::first_visible(tile.position, task.window) / kSegment + 1);
+  const auto n =
+      static_cast<int>(tile.position / kSegment - ops::first_visible(tile.position, task.window) / kSegment + 1);
   const float* partials = task.partials + (int64_t{blockIdx.x} * task.n_heads + head) * task.n_segments * stride;
   constexpr int kItems = static_cast<int>(kHeadDimMax) / kMergeThreads;
   float m = partials[0], l = partials[1], o[kItems];
@@ -333,8 +342,10 @@ void start(AttentionTask task, const Queue& queue) {
                      static_cast<size_t>(task.tile_keys * task.cache.v_row_bytes);
   const auto kernel = attention_kernel<type_k, type_v, kQueries, kSplit>;
   constexpr size_t kWithoutAsking = 48 * 1024 - sizeof(Shared<kQueries>);
-  if (bytes > kWithoutAsking) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  const dim3 grid(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads), kSplit ? static_cast<unsigned>(task.n_segments) : 1);
+  if (bytes > kWithoutAsking)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  const dim3 grid(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads),
+                  kSplit ? static_cast<unsigned>(task.n_segments) : 1);
   launch(queue, kernel, grid, kThreads, bytes, task);
 }
 
@@ -362,7 +373,8 @@ void attention_tiles(const AttentionTask& task, const Queue& queue) { start_any(
 void attention_split(const AttentionTask& task, const Queue& queue) { start_any(task, true, queue); }
 void attention_merge(const AttentionTask& task, const Queue& queue) {
   if (task.n_tiles == 0) return;
-  launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)), kMergeThreads, 0, task);
+  launch(queue, merge_kernel, dim3(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads)),
+         kMergeThreads, 0, task);
 }
 
 }  // namespace assay::backend::cuda

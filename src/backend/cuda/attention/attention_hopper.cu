@@ -1,8 +1,8 @@
-// Attention of many tokens on Hopper. A block's last four warps feed: they turn keys and values of any type of cache into floats, a stage
-// of a ring in shared memory at a time. Every other warp takes 16 queries that share their keys and goes through the segments on its own:
-// barriers tell it which stages are there, and it waits for no other warp. A lane holds 8 queries x 16 keys of a segment's scores, then
-// 8 queries x 4 or 8 columns of its outputs; the outputs so far stay in registers. Every chain, fold and merge is the contract's, as in
-// attention.cu.
+// Attention of many tokens on Hopper. A block's last four warps feed: they turn keys and values of any type of cache
+// into floats, a stage of a ring in shared memory at a time. Every other warp takes 16 queries that share their keys
+// and goes through the segments on its own: barriers tell it which stages are there, and it waits for no other warp. A
+// lane holds 8 queries x 16 keys of a segment's scores, then 8 queries x 4 or 8 columns of its outputs; the outputs so
+// far stay in registers. Every chain, fold and merge is the contract's, as in attention.cu.
 #include <algorithm>
 
 #include "backend/cuda/attention/attention_chains.cuh"
@@ -37,7 +37,8 @@ __device__ void for_each_place(const AttentionTask& task, const Work& work, cons
     if (item >= work.n_items) return;
     const int column = item % work.n_columns, begin = (work.n_runs - 1 - item / work.n_columns) * work.run_tiles;
     const int end = min(begin + work.run_tiles, work.n_tiles);
-    const int64_t kv_head = column / work.n_groups, head_0 = kv_head * per_kv_head + (column % work.n_groups << work.heads_log2);
+    const int64_t kv_head = column / work.n_groups,
+                  head_0 = kv_head * per_kv_head + (column % work.n_groups << work.heads_log2);
     for (int i = begin; i < end;) {
       const TokenTile tile = join_tiles(task.tiles, i, end);
       visit(QueryBlock{tile, kv_head, head_0, (kv_head + 1) * per_kv_head});
@@ -102,13 +103,14 @@ class Rows {
 
   __device__ Seen seen() const { return Seen(tokens_, first_query_ + 8 * odd_, heads_log2_); }
 
-  // [element][16], neighbours exchanged: so a query's element and its scores, which are stored by fours, come to lie in registers of
-  // different banks. Two lanes a query.
+  // [element][16], neighbours exchanged: so a query's element and its scores, which are stored by fours, come to lie in
+  // registers of different banks. Two lanes a query.
   __device__ void put_queries() const {
     const int lane = made_anew(static_cast<int>(threadIdx.x) % 32), i = lane % kWarpQueries, side = lane / kWarpQueries;
     const int u = first_query_ + i, token = u >> heads_log2_, head = u & ((1 << heads_log2_) - 1);
     const bool is_there = token < tokens_.tile.n && head < n_heads_;
-    const auto* from = reinterpret_cast<const float4*>(task_.q + int64_t{is_there ? row_of(token, head) : 0} * C::kHeadDim);
+    const auto* from =
+        reinterpret_cast<const float4*>(task_.q + int64_t{is_there ? row_of(token, head) : 0} * C::kHeadDim);
 #pragma unroll 8
     for (int j = side; j < C::kHeadDim / 4; j += 2) {
       const float4 x = is_there ? from[j] : float4{0.0f, 0.0f, 0.0f, 0.0f};
@@ -117,8 +119,9 @@ class Rows {
     }
   }
 
-  // Scores go where their probabilities will lie; what a lane reads there is its own. m: the lane's largest of each query, a NaN if there
-  // is one, which makes a NaN of the sum and so of all outputs of its query. Masked keys have -infinity.
+  // Scores go where their probabilities will lie; what a lane reads there is its own. m: the lane's largest of each
+  // query, a NaN if there is one, which makes a NaN of the sum and so of all outputs of its query. Masked keys have
+  // -infinity.
   __device__ void score(const SegmentSpan& span, Outputs<C>& out, float (&m)[8]) {
     const int n = min(max(any_end_ - span.begin + kGroupKeys - 1, 0) / kGroupKeys, span.n_groups);
     if (n == 4) score_groups<4>(span, out, m);
@@ -165,7 +168,9 @@ class Rows {
       mask(seen(), span.begin + l_, 4 * kN, own_probabilities(span), m);
     }
   }
-  __device__ float* own_probabilities(const SegmentSpan& span) const { return p_ + odd_ * kOddLanes + (span.begin % kSegment + l_) * 4; }
+  __device__ float* own_probabilities(const SegmentSpan& span) const {
+    return p_ + odd_ * kOddLanes + (span.begin % kSegment + l_) * 4;
+  }
 
   // Scores become probabilities, 0 where a key is masked; m and sum: of the segment, the same in all lanes of a query.
   __device__ void find_probabilities(const SegmentSpan& span, float (&m)[8], float (&sum)[8]) const {
@@ -175,7 +180,8 @@ class Rows {
       for (int width = 16; width >= 2; width /= 2) m[i] = larger_or_nan(m[i], __shfl_xor_sync(kWholeWarp, m[i], width));
       m[i] = m[i] * scale_later_;
     }
-    float lane[2][8] = {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
+    float lane[2][8] =
+        {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
     float* p = own_probabilities(span);
     const int n = (max(min(any_end_, span.end) - span.begin, 0) + 31) / 32;
     float x[2][8];
@@ -218,7 +224,8 @@ class Rows {
     const float m_both = m_segment > m_run_ ? m_segment : m_run_;
     a_ = num::exp(m_run_ - m_both), b_ = num::exp(m_segment - m_both);
     const int first = tokens_.begin_of(token) / kSegment;
-    const bool is_first = segment == first, is_further = segment > first && segment * kSegment <= tokens_.position_of(token);
+    const bool is_first = segment == first,
+               is_further = segment > first && segment * kSegment <= tokens_.position_of(token);
     if (is_first) m_run_ = m_segment, l_run_ = l_segment;
     if (is_further) m_run_ = m_both, l_run_ = num::fma(l_run_, a_, l_segment * b_);
     first_ = __ballot_sync(kWholeWarp, is_first) >> odd_;
@@ -228,7 +235,8 @@ class Rows {
     const int first_lane = made_anew(odd_);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float a = __shfl_sync(kWholeWarp, a_, first_lane + 2 * i), b = __shfl_sync(kWholeWarp, b_, first_lane + 2 * i);
+      const float a = __shfl_sync(kWholeWarp, a_, first_lane + 2 * i),
+                  b = __shfl_sync(kWholeWarp, b_, first_lane + 2 * i);
       const bool is_first = (first_ >> 2 * i & 1u) != 0, is_further = (further_ >> 2 * i & 1u) != 0;
 #pragma unroll
       for (int c = 0; c < 4 * C::kColumns; ++c) {
@@ -256,7 +264,8 @@ class Rows {
       };
       const bool is_whole = all_see(first, end);
       if (!is_whole) {
-        end = min(min(end, span.end), any_end_), all_begin = min(max(first, all_begin_), end), all_end = max(min(end, all_end_), all_begin);
+        end = min(min(end, span.end), any_end_), all_begin = min(max(first, all_begin_), end),
+        all_end = max(min(end, all_end_), all_begin);
         add_some(max(first, any_begin_), all_begin);
       }
       add_all<C>(p + (all_begin - first) * 4, values + (all_begin - first) * C::kHeadDim, all_end - all_begin, sum);
@@ -288,10 +297,11 @@ class Rows {
   const int first_query_, odd_, l_;
   float scale_first_, scale_later_;
   Tokens tokens_;
-  int row_0_ = 0, n_heads_ = 0;                                    // of q and y; of the KV head from it on
-  int any_begin_ = 0, any_end_ = 0, all_begin_ = 0, all_end_ = 0;  // positions that any token of the warp sees, and all of them
-  float m_run_ = 0.0f, l_run_ = 0.0f, a_ = 0.0f, b_ = 0.0f;    // of the query that the lane merges
-  uint32_t first_ = 0, further_ = 0;                           // bit 2 i: of query i it is the first segment, a further one
+  int row_0_ = 0, n_heads_ = 0;  // of q and y; of the KV head from it on
+  int any_begin_ = 0, any_end_ = 0, all_begin_ = 0,
+      all_end_ = 0;  // positions that any token of the warp sees, and all of them
+  float m_run_ = 0.0f, l_run_ = 0.0f, a_ = 0.0f, b_ = 0.0f;  // of the query that the lane merges
+  uint32_t first_ = 0, further_ = 0;  // bit 2 i: of query i it is the first segment, a further one
 };
 
 template <class C>
@@ -335,10 +345,12 @@ void start(const AttentionTask& task, int n_processors, const Queue& queue) {
   const auto kernel = attention_hopper_kernel<C>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(C::kBytes));
   const Work work = work_of(task, C::kQueries);
-  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(work.n_items, n_processors))), C::kThreads, C::kBytes, task, work);
+  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(work.n_items, n_processors))), C::kThreads, C::kBytes, task,
+         work);
 }
 
-// Keys that the first or the last block of threads walks, one of which has most to do: about, as if there were one sequence.
+// Keys that the first or the last block of threads walks, one of which has most to do: about, as if there were one
+// sequence.
 template <class C>
 int64_t longest_walk(const AttentionTask& task, int n_blocks) {
   constexpr int kStartKeys = 64;  // an item's start and end take as long as so many
@@ -356,21 +368,23 @@ int64_t longest_walk(const AttentionTask& task, int n_blocks) {
   return longest;
 }
 
-// Blocks of half as many queries leave fewer multiprocessors without work at the end, but share what is read among fewer, and four warps
-// hide one another's waits less than eight: so they take more than half the time.
+// Blocks of half as many queries leave fewer multiprocessors without work at the end, but share what is read among
+// fewer, and four warps hide one another's waits less than eight: so they take more than half the time.
 template <int head_dim>
 void start_any(const AttentionTask& task, int n_processors, const Queue& queue) {
   using Many = PrefillCut<head_dim, 8, 2, head_dim == 64 ? 8192 : 4096>;
   using Few = PrefillCut<head_dim, 4, head_dim == 64 ? 4 : 3, 8192>;
   constexpr double kFewTime = head_dim == 64 ? 0.61 : 0.55;  // of Many's, for as many keys
-  const auto many = static_cast<double>(longest_walk<Many>(task, n_processors)), few = static_cast<double>(longest_walk<Few>(task, n_processors));
-  kFewTime * few < many ? start<Few>(task, n_processors, queue) : start<Many>(task, n_processors, queue);
+  const auto many = static_cast<double>(longest_walk<Many>(task, n_processors)),
+             few = static_cast<double>(longest_walk<Few>(task, n_processors));
+  kFewTime* few < many ? start<Few>(task, n_processors, queue) : start<Many>(task, n_processors, queue);
 }
 
 }  // namespace
 
 void attention_hopper(const AttentionTask& task, const Queue& queue) {
-  task.cache.head_dim == 64 ? start_any<64>(task, queue.n_multiprocessors, queue) : start_any<128>(task, queue.n_multiprocessors, queue);
+  task.cache.head_dim == 64 ? start_any<64>(task, queue.n_multiprocessors, queue)
+                            : start_any<128>(task, queue.n_multiprocessors, queue);
 }
 
 }  // namespace assay::backend::cuda

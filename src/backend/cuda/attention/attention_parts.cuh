@@ -1,5 +1,5 @@
-// What the kernels for attention of many tokens share: which queries a block of threads takes, who sees which positions, and how the
-// probabilities of a warp's queries lie in shared memory.
+// What the kernels for attention of many tokens share: which queries a block of threads takes, who sees which
+// positions, and how the probabilities of a warp's queries lie in shared memory.
 #pragma once
 
 #include "backend/cuda/attention/attention.h"
@@ -13,8 +13,8 @@ inline constexpr int kWarpQueries = 16;
 inline constexpr int kGroupKeys = 64;  // that are scored or left out together
 static_assert(kSegment == 256 && kKeyTile == 32);
 
-// Probabilities of a warp: queries by fours, each four [256 keys][4]. Lane l has the fours 2 (l % 2) and 2 (l % 2) + 1; the odd lanes' lie
-// in other banks.
+// Probabilities of a warp: queries by fours, each four [256 keys][4]. Lane l has the fours 2 (l % 2) and 2 (l % 2) + 1;
+// the odd lanes' lie in other banks.
 inline constexpr int kFour = kSegment * 4, kOddLanes = 2 * kFour + 16, kWarpProbabilities = kOddLanes + 2 * kFour;
 
 // The lane's eight queries of a key.
@@ -27,7 +27,8 @@ __device__ inline void write_queries(const float (&x)[8], float* to) {
   write_4(to + kFour, x + 4);
 }
 
-// Consecutive tokens of one sequence with heads head_0 .. head_end of a KV head; a block takes a part of these that is a power of two.
+// Consecutive tokens of one sequence with heads head_0 .. head_end of a KV head; a block takes a part of these that is
+// a power of two.
 struct QueryBlock {
   TokenTile tile;
   int64_t kv_head, head_0, head_end;
@@ -38,7 +39,8 @@ __device__ inline TokenTile join_tiles(const TokenTile* tiles, int& i, int end) 
   TokenTile tile = tiles[i++];
   for (; i < end; ++i) {
     const TokenTile next = tiles[i];
-    if (next.sequence != tile.sequence || next.token != tile.token + tile.n || next.position != tile.position + tile.n) break;
+    if (next.sequence != tile.sequence || next.token != tile.token + tile.n || next.position != tile.position + tile.n)
+      break;
     tile.n += next.n;
   }
   return tile;

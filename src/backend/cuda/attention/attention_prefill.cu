@@ -1,7 +1,8 @@
-// Attention of many tokens over a cache of f16. A block of 4 warps takes 64 queries that share their keys, 16 a warp, and walks the
-// segments. Keys and values pass through shared memory as floats, a stage of each at a time; a thread holds 8 queries x 16 keys of a
-// segment's scores, then 8 queries x 4 columns or more of the outputs. So a warp alone finds its queries' maxima, exponentials and sums,
-// and blocks of threads meet only where a stage changes. Every chain, fold and merge is the contract's, as in attention.cu.
+// Attention of many tokens over a cache of f16. A block of 4 warps takes 64 queries that share their keys, 16 a warp,
+// and walks the segments. Keys and values pass through shared memory as floats, a stage of each at a time; a thread
+// holds 8 queries x 16 keys of a segment's scores, then 8 queries x 4 columns or more of the outputs. So a warp alone
+// finds its queries' maxima, exponentials and sums, and blocks of threads meet only where a stage changes. Every chain,
+// fold and merge is the contract's, as in attention.cu.
 #include "backend/cuda/attention/prefill_stages.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
@@ -31,7 +32,8 @@ __device__ bool is_seen(uint32_t bits, int i) {
   return kWhole || (bits >> i & 1u) != 0;
 }
 
-// Of the scores of n keys of a lane at p, keys first, first + 16, ...: each query's largest, over the lanes that share its keys.
+// Of the scores of n keys of a lane at p, keys first, first + 16, ...: each query's largest, over the lanes that share
+// its keys.
 template <bool kWhole>
 __device__ void find_largest(const Seen& seen_by, const float* p, int first, int n, float (&m)[8]) {
   constexpr uint32_t kLowest = 0xFF800000u;  // -infinity
@@ -60,12 +62,15 @@ class Prefill {
  public:
   using C = Cut<kHeadDim>;
   static constexpr int kElements = C::kElements, kStageKeys = C::kStageKeys, kColumns = C::kColumns;
-  static constexpr size_t kBytes = sizeof(float) * (kQueries * kHeadDim + 4 * kWarpProbabilities + 2 * C::kStageFloats) + sizeof(Factors);
+  static constexpr size_t kBytes =
+      sizeof(float) * (kQueries * kHeadDim + 4 * kWarpProbabilities + 2 * C::kStageFloats) + sizeof(Factors);
 
   __device__ Prefill(const AttentionTask& task, const QueryBlock& place, int heads_log2, float* memory)
-      : task_(task), tokens_{place.tile, task.window}, head_0_(place.head_0), head_end_(place.head_end), heads_log2_(heads_log2),
-        q_(memory), p_(memory + kQueries * kHeadDim), factors_(*reinterpret_cast<Factors*>(p_ + 4 * kWarpProbabilities + 2 * C::kStageFloats)),
-        warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2), l_(static_cast<int>(threadIdx.x) % 32 / 2),
+      : task_(task), tokens_{place.tile, task.window}, head_0_(place.head_0), head_end_(place.head_end),
+        heads_log2_(heads_log2), q_(memory), p_(memory + kQueries * kHeadDim),
+        factors_(*reinterpret_cast<Factors*>(p_ + 4 * kWarpProbabilities + 2 * C::kStageFloats)),
+        warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2),
+        l_(static_cast<int>(threadIdx.x) % 32 / 2),
         stages_(task.cache, place.tile.sequence, place.kv_head, p_ + 4 * kWarpProbabilities) {
     seen_by_warp_begin_ = begin_of_token((warp_ * kWarpQueries + kWarpQueries - 1) >> heads_log2);
     seen_by_warp_end_ = position_of((warp_ * kWarpQueries) >> heads_log2) + 1;
@@ -82,7 +87,8 @@ class Prefill {
       if (groups_.n == 2) score_segment<2>();
       if (groups_.n == 3) score_segment<3>();
       if (groups_.n == 4) score_segment<4>();
-      all_see(groups_.begin, groups_.begin + groups_.n * kGroupKeys) ? find_probabilities<true>() : find_probabilities<false>();
+      all_see(groups_.begin, groups_.begin + groups_.n * kGroupKeys) ? find_probabilities<true>()
+                                                                     : find_probabilities<false>();
       __syncwarp();
       add_values(i);
       if (i < last_segment_) begin_segment(i + 1);
@@ -98,7 +104,8 @@ class Prefill {
 
   // Two threads a query.
   __device__ void put_queries() const {
-    const int u = static_cast<int>(threadIdx.x) % kQueries, side = static_cast<int>(threadIdx.x) / kQueries, token = u >> heads_log2_;
+    const int u = static_cast<int>(threadIdx.x) % kQueries, side = static_cast<int>(threadIdx.x) / kQueries,
+              token = u >> heads_log2_;
     const int64_t head = head_0_ + (u & ((1 << heads_log2_) - 1));
     const bool is_there = token < tokens_.tile.n && head < head_end_;
     const int64_t row = is_there ? (tokens_.tile.token + token) * task_.n_heads + head : 0;
@@ -142,7 +149,8 @@ class Prefill {
     put_scores<kN>(score);
   }
 
-  // The scores go where their probabilities will lie: a loop over them there is short, and what a thread reads is its own.
+  // The scores go where their probabilities will lie: a loop over them there is short, and what a thread reads is its
+  // own.
   template <int kN>
   __device__ void put_scores(const float (&score)[4 * kN][8]) const {
     float* to = own_probabilities();
@@ -154,13 +162,17 @@ class Prefill {
       write_queries(x, to + k * kStep);
     }
   }
-  __device__ float* own_probabilities() const { return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (groups_.begin % kSegment + l_) * 4; }
+  __device__ float* own_probabilities() const {
+    return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (groups_.begin % kSegment + l_) * 4;
+  }
   __device__ Seen seen() const { return Seen(tokens_, warp_ * kWarpQueries + 8 * odd_, heads_log2_); }
 
   // Scores become probabilities, 0 where a key is masked; their maxima and sums enter into the factors of the merge.
   template <bool kWhole>
   __device__ void find_probabilities() {
-    float m[8], sum[8], lane[2][8] = {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
+    float m[8], sum[8],
+        lane[2][8] =
+            {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
     const int n = 4 * groups_.n, first = groups_.begin + l_;
     float* p = own_probabilities();
     const Seen seen_by = seen();
@@ -207,7 +219,8 @@ class Prefill {
     const float m_both = m_segment > m_run_ ? m_segment : m_run_;
     const float a = num::exp(m_run_ - m_both), b = num::exp(m_segment - m_both);
     if (segment == first) m_run_ = m_segment, l_run_ = l_segment;
-    if (segment > first && position_of(token) >= segment * kSegment) m_run_ = m_both, l_run_ = num::fma(l_run_, a, l_segment * b);
+    if (segment > first && position_of(token) >= segment * kSegment)
+      m_run_ = m_both, l_run_ = num::fma(l_run_, a, l_segment * b);
     if (l_ < 8) {
       const int u = warp_ * kWarpQueries + 8 * odd_ + l_;
       factors_.a[u] = a, factors_.b[u] = b, factors_.l[u] = l_run_;
@@ -237,7 +250,7 @@ class Prefill {
       const float* p = p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + first % kSegment * 4;
       const float* values = stage + 4 * l_;
       all_see(first, first + kStageKeys) ? add_all<C>(p, values, sum)
-                                          : add_seen<C>(seen(), first, min(first + kStageKeys, end), p, values, sum);
+                                         : add_seen<C>(seen(), first, min(first + kStageKeys, end), p, values, sum);
     }
     write(segment, sum);
   }
@@ -277,7 +290,9 @@ class Prefill {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float x = sum[i][4 * c + e];
-          o[e] = (is_first >> i & 1u) != 0 ? x : (is_seen >> i & 1u) != 0 ? num::fma(old[i][e], a[i], x * b[i]) : old[i][e];
+          o[e] = (is_first >> i & 1u) != 0  ? x
+                 : (is_seen >> i & 1u) != 0 ? num::fma(old[i][e], a[i], x * b[i])
+                                            : old[i][e];
         }
         if (is_last) {
 #pragma unroll
@@ -298,20 +313,24 @@ class Prefill {
   Stages<kHeadDim> stages_;
   Groups groups_;  // of the segment at work
   int last_segment_ = 0;
-  int seen_by_warp_begin_, seen_by_warp_end_;                  // positions that all tokens of the warp see
-  float m_run_ = 0.0f, l_run_ = 0.0f;  // of the query that the lane merges
+  int seen_by_warp_begin_, seen_by_warp_end_;  // positions that all tokens of the warp see
+  float m_run_ = 0.0f, l_run_ = 0.0f;          // of the query that the lane merges
 };
 
-// grid: groups of heads of every KV head; runs of tiles, the longest first. Tiles that follow one another in a sequence are one.
+// grid: groups of heads of every KV head; runs of tiles, the longest first. Tiles that follow one another in a sequence
+// are one.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, kHeadDim == 256 ? 1 : 2)
     prefill_kernel(const __grid_constant__ AttentionTask task, const Shape shape) {
   extern __shared__ __align__(128) float memory[];
   let_next_start();
   wait_for_previous();
-  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / static_cast<unsigned>(shape.n_groups);
-  const int64_t head_0 = kv_head * per_kv_head + (blockIdx.x % static_cast<unsigned>(shape.n_groups) << shape.heads_log2);
-  const int n = 4 >> shape.heads_log2, begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * n, end = min(begin + n, shape.n_tiles);
+  const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads,
+                kv_head = blockIdx.x / static_cast<unsigned>(shape.n_groups);
+  const int64_t head_0 =
+      kv_head * per_kv_head + (blockIdx.x % static_cast<unsigned>(shape.n_groups) << shape.heads_log2);
+  const int n = 4 >> shape.heads_log2, begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * n,
+            end = min(begin + n, shape.n_tiles);
   for (int i = begin; i < end;) {
     const TokenTile tile = join_tiles(task.tiles, i, end);
     Prefill<kHeadDim>(task, {tile, kv_head, head_0, (kv_head + 1) * per_kv_head}, shape.heads_log2, memory).run();

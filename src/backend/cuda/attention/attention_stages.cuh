@@ -1,5 +1,5 @@
-// How keys and values come to the warps that multiply, in attention of many tokens on Hopper: a ring of stages in shared memory, and the
-// warps that fill it with floats from any type of cache.
+// How keys and values come to the warps that multiply, in attention of many tokens on Hopper: a ring of stages in
+// shared memory, and the warps that fill it with floats from any type of cache.
 #pragma once
 
 #include "backend/cuda/attention/attention_parts.cuh"
@@ -23,28 +23,32 @@ struct PrefillCut {
   static constexpr int kStageKeys = kStageFloats / kHeadDim;  // whose values are a stage
   static constexpr int kColumns = kHeadDim / kGroupKeys;      // fours of columns of a lane
   static constexpr int kWarpFloats = kWarpProbabilities + kWarpQueries * kHeadDim;
-  static constexpr size_t kBytes = sizeof(float) * (kWarps * kWarpFloats + kStages * kStageFloats) + 2 * sizeof(uint64_t) * kStages;
+  static constexpr size_t kBytes =
+      sizeof(float) * (kWarps * kWarpFloats + kStages * kStageFloats) + 2 * sizeof(uint64_t) * kStages;
 };
 
 // The positions of a segment that any token of a tile sees, from a whole group of keys on.
 struct SegmentSpan {
   int begin, end, n_groups;
   __device__ SegmentSpan(const TokenTile& tile, int64_t window, int segment)
-      : begin(max(static_cast<int>(ops::first_visible(tile.position, window)), segment * kSegment) / kGroupKeys * kGroupKeys),
-        end(min(tile.position + tile.n, (segment + 1) * kSegment)), n_groups((end - begin + kGroupKeys - 1) / kGroupKeys) {}
+      : begin(max(static_cast<int>(ops::first_visible(tile.position, window)), segment * kSegment) / kGroupKeys *
+              kGroupKeys),
+        end(min(tile.position + tile.n, (segment + 1) * kSegment)),
+        n_groups((end - begin + kGroupKeys - 1) / kGroupKeys) {}
 };
 __device__ inline int first_segment(const TokenTile& tile, int64_t window) {
   return static_cast<int>(ops::first_visible(tile.position, window)) / kSegment;
 }
 __device__ inline int last_segment(const TokenTile& tile) { return (tile.position + tile.n - 1) / kSegment; }
 
-// The stages, which feeders fill and warps of queries empty in the same order. Of a segment first all keys, kElements elements at a time,
-// then the values.
+// The stages, which feeders fill and warps of queries empty in the same order. Of a segment first all keys, kElements
+// elements at a time, then the values.
 template <class C>
 class StageRing {
  public:
   __device__ explicit StageRing(float* stages)
-      : stages_(stages), barriers_(static_cast<uint32_t>(__cvta_generic_to_shared(stages + C::kStages * C::kStageFloats))) {}
+      : stages_(stages),
+        barriers_(static_cast<uint32_t>(__cvta_generic_to_shared(stages + C::kStages * C::kStageFloats))) {}
   __device__ void make() const {
     for (int i = 0; i < C::kStages; ++i) make_barrier(full(i), kFeeders), make_barrier(empty(i), C::kWarps);
     barriers_made();
@@ -75,7 +79,8 @@ class StageRing {
   uint32_t round_ = 0;
 };
 
-// What is read from the cache at once, of a key or of a value, widened one by one: as floats all of it would be worth too many registers.
+// What is read from the cache at once, of a key or of a value, widened one by one: as floats all of it would be worth
+// too many registers.
 template <ops::CacheType type>
 struct CacheElements;
 template <>
@@ -103,21 +108,20 @@ struct CacheElements<ops::CacheType::q8_0> {
     bytes = *reinterpret_cast<const uint2*>(at);
     scale = __half2float(*reinterpret_cast<const __half*>(scale_at));
   }
-  __device__ float operator[](int i) const {
-    return scale * byte_of(i < 4 ? bytes.x : bytes.y, i % 4);
-  }
+  __device__ float operator[](int i) const { return scale * byte_of(i < 4 ? bytes.x : bytes.y, i % 4); }
 };
 __host__ __device__ constexpr int bytes_of(ops::CacheType type) {
   return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1;
 }
 
-// One warp of the feeders, which share each stage: of keys it has a group, of values every fourth run of pieces. What it reads is on its
-// way while the stage is still in use.
+// One warp of the feeders, which share each stage: of keys it has a group, of values every fourth run of pieces. What
+// it reads is on its way while the stage is still in use.
 template <class C>
 class StageFeeder {
  public:
   __device__ StageFeeder(const AttentionTask& task, const StageRing<C>& ring)
-      : task_(task), ring_(ring), lane_(static_cast<int>(threadIdx.x) % 32), warp_(static_cast<int>(threadIdx.x) / 32 % kFeeders) {}
+      : task_(task), ring_(ring), lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_(static_cast<int>(threadIdx.x) / 32 % kFeeders) {}
 
   __device__ void run(const QueryBlock& place) {
     const TokenTile& tile = place.tile;
@@ -139,8 +143,8 @@ class StageFeeder {
   }
 
  private:
-  // [element][group][16][4], key 64 group + 16 c + l as c of l. A lane has 4 keys and a few elements at a time. Positions that nobody sees
-  // are read as others.
+  // [element][group][16][4], key 64 group + 16 c + l as c of l. A lane has 4 keys and a few elements at a time.
+  // Positions that nobody sees are read as others.
   template <ops::CacheType type>
   __device__ void fill_keys(const SegmentSpan& span) {
     using E = CacheElements<type>;
@@ -150,7 +154,8 @@ class StageFeeder {
     const int tile = span.begin / kKeyTile + 2 * warp_, last = (span.end - 1) / kKeyTile;
     const std::byte* first_tile = key_tile(task_.cache, table_, kv_head_, min(tile, last));
     const std::byte* second_tile = key_tile(task_.cache, table_, kv_head_, min(tile + 1, last));
-    const int offset = (at / kPieceBytes * kKeyTile + l) * kPieceBytes + at % kPieceBytes, scale_offset = C::kHeadDim * kKeyTile + l * 2;
+    const int offset = (at / kPieceBytes * kKeyTile + l) * kPieceBytes + at % kPieceBytes,
+              scale_offset = C::kHeadDim * kKeyTile + l * 2;
 #pragma unroll 1
     for (int first = 0; first < C::kHeadDim; first += C::kElements) {
       const int from = offset + first * kElementBytes, scales = scale_offset + first / 32 * (2 * kKeyTile);
@@ -177,7 +182,8 @@ class StageFeeder {
   __device__ void fill_values(const SegmentSpan& span) {
     using E = CacheElements<type>;
     constexpr int kInRow = C::kHeadDim / E::kN, kInStage = C::kStageKeys * kInRow, kAtOnce = 4, kStep = 32 * kFeeders;
-    constexpr int kPages = C::kStageKeys > kCachePage ? C::kStageKeys / kCachePage : 1, kInPage = kCachePage * kInRow;  // of a stage; pieces
+    constexpr int kPages = C::kStageKeys > kCachePage ? C::kStageKeys / kCachePage : 1,
+                  kInPage = kCachePage * kInRow;  // of a stage; pieces
     static_assert(kInStage % (kAtOnce * kStep) == 0 && kInPage % kStep == 0 && kCachePage % kGroupKeys == 0);
     static_assert(C::kStageKeys % kCachePage == 0 || kCachePage % C::kStageKeys == 0);
     const auto row_bytes = static_cast<int>(task_.cache.v_row_bytes);
@@ -188,7 +194,8 @@ class StageFeeder {
       const std::byte* of_pages[kPages];
 #pragma unroll
       for (int page = 0; page < kPages; ++page) {
-        const int of_page = page == 0 ? first : min(first + page * kCachePage, (span.end - 1) / kCachePage * kCachePage);
+        const int of_page =
+            page == 0 ? first : min(first + page * kCachePage, (span.end - 1) / kCachePage * kCachePage);
         of_pages[page] = value_row(task_.cache, table_, kv_head_, of_page) - page * kCachePage * row_bytes;
       }
 #pragma unroll
@@ -199,7 +206,8 @@ class StageFeeder {
           const int piece = i + c * kStep, row = (own + piece) / kInRow, j = (own + piece) % kInRow * E::kN;
           const std::byte* from = of_pages[piece / kInPage];
           const std::byte* of_row = from + row * row_bytes;
-          const std::byte* at = type == ops::CacheType::q8_0 ? of_row + j : from + (own + piece) * (E::kN * bytes_of(type));
+          const std::byte* at =
+              type == ops::CacheType::q8_0 ? of_row + j : from + (own + piece) * (E::kN * bytes_of(type));
           if (piece < n) x[c].load(at, of_row + C::kHeadDim + j / 32 * 2);
         }
         if (i == 0) ring_.wait_empty();
@@ -208,7 +216,8 @@ class StageFeeder {
         for (int c = 0; c < kAtOnce; ++c) {
           if (i + c * kStep >= n) break;
 #pragma unroll
-          for (int e = 0; e < E::kN; e += 4) to[((i + c * kStep) * E::kN + e) / 4] = {x[c][e], x[c][e + 1], x[c][e + 2], x[c][e + 3]};
+          for (int e = 0; e < E::kN; e += 4)
+            to[((i + c * kStep) * E::kN + e) / 4] = {x[c][e], x[c][e + 1], x[c][e + 2], x[c][e + 3]};
         }
       }
       ring_.filled();

@@ -1,15 +1,15 @@
-// Attention where every query is alone with its sequence: many sequences that decode together, or a few tokens of one. A block of threads
-// takes a segment of 256 keys of one query for kHeads heads that share them: thread t scores key t, then threads take columns of the
-// values, for all heads at once. The segments' results are merged by those who read them (attention_merge, merge_rows).
-#include "backend/cuda/attention/attention.h"
-
+// Attention where every query is alone with its sequence: many sequences that decode together, or a few tokens of one.
+// A block of threads takes a segment of 256 keys of one query for kHeads heads that share them: thread t scores key t,
+// then threads take columns of the values, for all heads at once. The segments' results are merged by those who read
+// them (attention_merge, merge_rows).
 #include <algorithm>
 
+#include "backend/cuda/attention/attention.h"
 #include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "backend/cuda/tiles/mma_steps.cuh"
 #include "backend/cuda/runtime/warp.cuh"
+#include "backend/cuda/tiles/mma_steps.cuh"
 #include "num/math.h"
 
 namespace assay::backend::cuda {
@@ -30,7 +30,8 @@ struct Shared {
 
 // Chains of the thread's key, that of a lane of a tile, with the block's queries, q [kHeads][head_dim].
 template <CacheType type, int kHeads>
-__device__ void score_key(const CacheView& cache, const std::byte* tile, int lane, const float* q, float (&score)[kHeads]) {
+__device__ void score_key(const CacheView& cache, const std::byte* tile, int lane, const float* q,
+                          float (&score)[kHeads]) {
   using P = Piece<type>;
   const int n_pieces = static_cast<int>(cache.n_pieces), head_dim = static_cast<int>(cache.head_dim);
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + lane;
@@ -38,7 +39,8 @@ __device__ void score_key(const CacheView& cache, const std::byte* tile, int lan
   for (int begin = 0; begin < n_pieces; begin += kPiecesAhead) {
     uint4 bytes[kPiecesAhead];
 #pragma unroll
-    for (int i = 0; i < kPiecesAhead; ++i) bytes[i] = begin + i < n_pieces ? __ldcg(pieces + (begin + i) * kKeyTile) : uint4{};
+    for (int i = 0; i < kPiecesAhead; ++i)
+      bytes[i] = begin + i < n_pieces ? __ldcg(pieces + (begin + i) * kKeyTile) : uint4{};
 #pragma unroll
     for (int i = 0; i < kPiecesAhead; ++i) {
       if (begin + i >= n_pieces) break;
@@ -78,7 +80,8 @@ __device__ void weigh(const float (&score)[kHeads], bool visible, Shared<kHeads>
 template <CacheType type, int kHeads>
 struct Outputs {
   float sum[kHeads][2] = {};
-  __device__ void add(const std::byte* rows, int row_bytes, int head_dim, int begin, int end, const float (*p)[kHeads], int j) {
+  __device__ void add(const std::byte* rows, int row_bytes, int head_dim, int begin, int end, const float (*p)[kHeads],
+                      int j) {
 #pragma unroll 8
     for (int key = begin; key < end; ++key) {
       float v[2], w[kHeads];
@@ -107,24 +110,30 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   let_next_start();
   const CacheView& cache = task.cache;
   const PageTable table = table_of_tile(cache, blockIdx.z);
-  std::byte* page = page_of(table, blockIdx.y * kSegmentPages + threadIdx.x / kCachePage);  // of the thread's key where there is no window
+  std::byte* page = page_of(
+      table, blockIdx.y * kSegmentPages + threadIdx.x / kCachePage);  // of the thread's key where there is no window
   const TokenTile tile = task.tiles[blockIdx.z];
   const int64_t position = tile.position, first_key = ops::first_visible(position, task.window),
                 i_segment = first_key / kSegment + blockIdx.y;
   if (i_segment > position / kSegment) return;
   const int64_t segment = i_segment * kSegment;
-  const int t = static_cast<int>(threadIdx.x), head_dim = static_cast<int>(cache.head_dim), row_bytes = static_cast<int>(cache.v_row_bytes);
+  const int t = static_cast<int>(threadIdx.x), head_dim = static_cast<int>(cache.head_dim),
+            row_bytes = static_cast<int>(cache.v_row_bytes);
   const int begin = static_cast<int>(max(first_key - segment, int64_t{0})),
             end = static_cast<int>(min(position + 1 - segment, int64_t{kSegment}));
-  const int first_head = static_cast<int>(blockIdx.x) * kHeads, per_key = static_cast<int>(task.n_heads / cache.n_kv_heads);
+  const int first_head = static_cast<int>(blockIdx.x) * kHeads,
+            per_key = static_cast<int>(task.n_heads / cache.n_kv_heads);
   const int64_t kv_head = first_head / per_key, v_at = cache.v + kv_head * cache.v_head_bytes;
   if (i_segment != blockIdx.y) page = page_of(table, i_segment * kSegmentPages + t / kCachePage);
-  const std::byte* keys = page + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
+  const std::byte* keys =
+      page + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
   auto* q = reinterpret_cast<float*>(memory);
   std::byte* staged = memory + kHeads * head_dim * static_cast<int>(sizeof(float));
   wait_for_previous();
-  fetch_rows<kThreads>(SegmentPages(table, i_segment), v_at, row_bytes, begin, min(begin + task.tile_keys, end), staged);
-  for (int i = t; i < kHeads * head_dim; i += kThreads) q[i] = task.q[(int64_t{tile.token} * task.n_heads + first_head) * head_dim + i];
+  fetch_rows<kThreads>(SegmentPages(table, i_segment), v_at, row_bytes, begin, min(begin + task.tile_keys, end),
+                       staged);
+  for (int i = t; i < kHeads * head_dim; i += kThreads)
+    q[i] = task.q[(int64_t{tile.token} * task.n_heads + first_head) * head_dim + i];
   __syncthreads();
   const bool visible = t >= begin && t < end;
   float score[kHeads] = {}, m[kHeads];
@@ -135,9 +144,11 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   wait_copies<0>();
   __syncthreads();
 
-  float* out = task.partials + ((int64_t{blockIdx.z} * task.n_heads + first_head) * task.n_segments + blockIdx.y) * (head_dim + 2);
+  float* out = task.partials +
+               ((int64_t{blockIdx.z} * task.n_heads + first_head) * task.n_segments + blockIdx.y) * (head_dim + 2);
   const int64_t head_stride = task.n_segments * (head_dim + 2);
-  if (const int g = t / 32 - (kWarps - kHeads); g >= 0) {  // Lanes32 over the keys, by warps that have the fewest columns
+  if (const int g = t / 32 - (kWarps - kHeads);
+      g >= 0) {  // Lanes32 over the keys, by warps that have the fewest columns
     float sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
@@ -165,18 +176,20 @@ __global__ void __launch_bounds__(kThreads, 3) batch_attention_kernel(const __gr
   }
   if (2 * t >= head_dim) return;
 #pragma unroll
-  for (int g = 0; g < kHeads; ++g) out[g * head_stride + 2 + 2 * t] = o.sum[g][0], out[g * head_stride + 3 + 2 * t] = o.sum[g][1];
+  for (int g = 0; g < kHeads; ++g)
+    out[g * head_stride + 2 + 2 * t] = o.sum[g][0], out[g * head_stride + 3 + 2 * t] = o.sum[g][1];
 }
 
 template <CacheType type_k, CacheType type_v, int kHeads>
 void start(AttentionTask task, const Queue& queue) {
   static_assert(kHeadDimMax <= 2 * kThreads);
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / task.cache.v_row_bytes, int64_t{kSegment}));
-  const auto bytes =
-      static_cast<size_t>(kHeads * task.cache.head_dim) * sizeof(float) + static_cast<size_t>(task.tile_keys * task.cache.v_row_bytes);
+  const auto bytes = static_cast<size_t>(kHeads * task.cache.head_dim) * sizeof(float) +
+                     static_cast<size_t>(task.tile_keys * task.cache.v_row_bytes);
   const auto kernel = batch_attention_kernel<type_k, type_v, kHeads>;
   constexpr size_t kWithoutAsking = 48 * 1024 - sizeof(Shared<kHeads>);
-  if (bytes > kWithoutAsking) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (bytes > kWithoutAsking)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   const dim3 grid(static_cast<unsigned>(task.n_heads / kHeads), static_cast<unsigned>(task.n_segments),
                   static_cast<unsigned>(task.n_tiles));
   launch(queue, kernel, grid, kThreads, bytes, task);

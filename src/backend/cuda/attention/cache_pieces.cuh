@@ -15,7 +15,9 @@ namespace assay::backend::cuda {
 __device__ inline float half_of(uint32_t word, int i) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(i == 0 ? word & 0xFFFFu : word >> 16)));
 }
-__device__ inline float byte_of(uint32_t word, int i) { return static_cast<float>(static_cast<int8_t>(word >> (8 * i) & 255u)); }
+__device__ inline float byte_of(uint32_t word, int i) {
+  return static_cast<float>(static_cast<int8_t>(word >> (8 * i) & 255u));
+}
 
 template <ops::CacheType type>
 struct Piece;  // 16 bytes of a key as floats
@@ -23,7 +25,8 @@ template <>
 struct Piece<ops::CacheType::f32> {
   static constexpr int kElements = 4;
   __device__ static void widen(uint4 bytes, float, float (&out)[4]) {
-    out[0] = __uint_as_float(bytes.x), out[1] = __uint_as_float(bytes.y), out[2] = __uint_as_float(bytes.z), out[3] = __uint_as_float(bytes.w);
+    out[0] = __uint_as_float(bytes.x), out[1] = __uint_as_float(bytes.y), out[2] = __uint_as_float(bytes.z),
+    out[3] = __uint_as_float(bytes.w);
   }
 };
 template <>
@@ -45,9 +48,11 @@ struct Piece<ops::CacheType::q8_0> {
   }
 };
 
-// Adds the products of a piece of a key with kHeads queries to their chains; q: the piece's elements of the first, the next head_dim further.
+// Adds the products of a piece of a key with kHeads queries to their chains; q: the piece's elements of the first, the
+// next head_dim further.
 template <int kHeads, int kElements>
-__device__ inline void add_products(const float (&key)[kElements], const float* q, int head_dim, float (&score)[kHeads]) {
+__device__ inline void add_products(const float (&key)[kElements], const float* q, int head_dim,
+                                    float (&score)[kHeads]) {
 #pragma unroll
   for (int g = 0; g < kHeads; ++g) {
 #pragma unroll

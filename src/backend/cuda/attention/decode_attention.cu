@@ -1,13 +1,13 @@
-// See decode_attention.h. A block of threads takes a segment of 256 keys for kHeads query heads that share them: thread t holds key t, then
-// the threads take columns of the values. What the cache holds already is on its way before the kernel waits for the projections.
-#include "backend/cuda/attention/decode_attention.h"
-
+// See decode_attention.h. A block of threads takes a segment of 256 keys for kHeads query heads that share them: thread
+// t holds key t, then the threads take columns of the values. What the cache holds already is on its way before the
+// kernel waits for the projections.
 #include <algorithm>
 
 #include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
-#include "backend/cuda/decode/decode_merge.cuh"
+#include "backend/cuda/attention/decode_attention.h"
 #include "backend/cuda/attention/heads.cuh"
+#include "backend/cuda/decode/decode_merge.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "num/math.h"
 
@@ -20,11 +20,13 @@ constexpr int kThreads = kAttentionThreads, kWarps = kAttentionWarps;
 constexpr int kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kSegment == kThreads);
 template <int kHeads>
-constexpr int kPiecesAhead = kHeads == 1 ? 16 : 8;  // of the thread's key, in registers; 16: all of a head of 128 in half precision
+constexpr int kPiecesAhead =
+    kHeads == 1 ? 16 : 8;  // of the thread's key, in registers; 16: all of a head of 128 in half precision
 
 // Shared memory behind the fixed part, in bytes from its beginning.
 struct Layout {
-  int q, angles, key, scores, staged, total;  // queries [kHeads][head_dim], the rotation, the new key, p [256][kHeads], rows of values
+  int q, angles, key, scores, staged,
+      total;  // queries [kHeads][head_dim], the rotation, the new key, p [256][kHeads], rows of values
 };
 Layout __host__ __device__ layout_of(int head_dim, int key_bytes, int heads, int staged_bytes) {
   Layout l{};
@@ -63,7 +65,8 @@ template <CacheType type, int kHeads, int kGroup, int kColumns>
 struct Outputs {
   static constexpr int kGroupHeads = kGroup, kGroupColumns = kColumns;
   float sum[kGroup][kColumns] = {};
-  __device__ void add(const std::byte* rows, int row_bytes, int head_dim, int begin, int end, const float* p, int first, int j) {
+  __device__ void add(const std::byte* rows, int row_bytes, int head_dim, int begin, int end, const float* p, int first,
+                      int j) {
 #pragma unroll 8
     for (int key = begin; key < end; ++key) {
       float v[kColumns];
@@ -84,11 +87,13 @@ struct Outputs {
   }
 };
 
-// The new token's heads: warps 0 .. kHeads - 1 the queries, the next two the key and the value, which go into the cache where the block is
-// the one that stores them, and into the block's own memory where its segment holds them. page: of the position.
+// The new token's heads: warps 0 .. kHeads - 1 the queries, the next two the key and the value, which go into the cache
+// where the block is the one that stores them, and into the block's own memory where its segment holds them. page: of
+// the position.
 template <CacheType type_k, CacheType type_v, int kHeads>
-__device__ void take_heads(const Task& task, int kv_head, int first_head, int64_t position, std::byte* page, bool writes_q, bool holds_new,
-                           bool stores, float* rows, const float* angles, std::byte* key, std::byte* value) {
+__device__ void take_heads(const Task& task, int kv_head, int first_head, int64_t position, std::byte* page,
+                           bool writes_q, bool holds_new, bool stores, float* rows, const float* angles, std::byte* key,
+                           std::byte* value) {
   const HeadsTask& h = task.heads;
   const int head_dim = static_cast<int>(h.cache.head_dim), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool is_q = warp < kHeads, is_k = warp == kHeads;
@@ -123,13 +128,16 @@ __device__ void take_heads(const Task& task, int kv_head, int first_head, int64_
     std::byte* own = is_k ? key : value;
     const int64_t scales = is_k ? cache.n_pieces * kPieceBytes : head_dim;
     if (own != nullptr) put(type, x, inside, {own + j * element_bytes(type), own + scales + j / 32 * 2});
-    if (stores) put(type, x, inside, is_k ? key_place(cache, page, kv_head, position, j) : value_place(cache, page, kv_head, position, j));
+    if (stores)
+      put(type, x, inside,
+          is_k ? key_place(cache, page, kv_head, position, j) : value_place(cache, page, kv_head, position, j));
   }
 }
 
 // What the block has: the result where the query sees one segment; else partials, merged by the block that comes last.
 template <int kHeads, class Out, int kItems>
-__device__ void finish(const Task& task, int first_head, int n, const Out (&out)[kItems], float* room, int n_room, Shared<kHeads>& s) {
+__device__ void finish(const Task& task, int first_head, int n, const Out (&out)[kItems], float* room, int n_room,
+                       Shared<kHeads>& s) {
   constexpr int kGroup = Out::kGroupHeads, kColumns = Out::kGroupColumns;
   const int t = static_cast<int>(threadIdx.x), head_dim = static_cast<int>(task.heads.cache.head_dim);
   const int columns = head_dim / kColumns, n_items = columns * (kHeads / kGroup);
@@ -158,17 +166,20 @@ __device__ void finish(const Task& task, int first_head, int n, const Out (&out)
   merge_if_last<kHeads>(task, head_dim, first_head, n, room, n_room, s.merge);
 }
 
-// Scores of the thread's key with the block's queries: of a key in the cache, whose first pieces are here, or of the new one.
+// Scores of the thread's key with the block's queries: of a key in the cache, whose first pieces are here, or of the
+// new one.
 template <CacheType type_k, int kHeads>
-__device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (&key)[kPiecesAhead<kHeads>], const uint4* pieces,
-                          const __half* key_scales, const float* q, const std::byte* new_key, float (&score)[kHeads]) {
+__device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (&key)[kPiecesAhead<kHeads>],
+                          const uint4* pieces, const __half* key_scales, const float* q, const std::byte* new_key,
+                          float (&score)[kHeads]) {
   using P = Piece<type_k>;
   const auto* own_pieces = reinterpret_cast<const uint4*>(new_key);
   const auto* own_scales = reinterpret_cast<const __half*>(new_key + n_pieces * kPieceBytes);
   const auto add_piece = [&](int i, uint4 bytes) {
     float k[P::kElements];
     float d = 0.0f;
-    if constexpr (type_k == CacheType::q8_0) d = __half2float(cached ? key_scales[i / 2 * kKeyTile] : own_scales[i / 2]);
+    if constexpr (type_k == CacheType::q8_0)
+      d = __half2float(cached ? key_scales[i / 2 * kKeyTile] : own_scales[i / 2]);
     P::widen(bytes, d, k);
     add_products<kHeads>(k, q + i * P::kElements, head_dim, score);
   };
@@ -177,7 +188,8 @@ __device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (
     if (i < n_pieces) add_piece(i, cached ? key[i] : own_pieces[i]);
   }
 #pragma unroll 4
-  for (int i = kPiecesAhead<kHeads>; i < n_pieces; ++i) add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
+  for (int i = kPiecesAhead<kHeads>; i < n_pieces; ++i)
+    add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
 }
 
 // grid: key heads times their groups of kHeads query heads, segments.
@@ -187,12 +199,15 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   __shared__ Shared<kHeads> s;
   let_next_start();
   const CacheView& cache = task.heads.cache;
-  const int head_dim = static_cast<int>(cache.head_dim), n_pieces = static_cast<int>(cache.n_pieces), t = static_cast<int>(threadIdx.x);
+  const int head_dim = static_cast<int>(cache.head_dim), n_pieces = static_cast<int>(cache.n_pieces),
+            t = static_cast<int>(threadIdx.x);
   const int first_head = static_cast<int>(blockIdx.x) * kHeads;
   const int per_key = static_cast<int>(task.heads.n_heads / cache.n_kv_heads), kv_head = first_head / per_key;
-  SegmentPages pages(table_of_tile(cache, 0), blockIdx.y);  // of the right segment where there is no window; as long as the position takes
+  SegmentPages pages(table_of_tile(cache, 0),
+                     blockIdx.y);  // of the right segment where there is no window; as long as the position takes
   const int64_t position = task.heads.positions[0];
-  const int64_t first_key = ops::first_visible(position, task.window), first = first_key / kSegment, last = position / kSegment;
+  const int64_t first_key = ops::first_visible(position, task.window), first = first_key / kSegment,
+                last = position / kSegment;
   const int64_t i_segment = first + blockIdx.y, segment = i_segment * kSegment;
   if (i_segment > last) return;
   const int begin = static_cast<int>(max(first_key - segment, int64_t{0}));
@@ -213,7 +228,8 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   const int in_cache = min(end, own);
   if (first > 0) pages = SegmentPages(table_of_tile(cache, 0), i_segment);
   fetch_rows<kThreads>(pages, v_at, row_bytes, begin, min(in_cache, begin + task.tile_keys), staged);
-  const std::byte* tile = pages.of(t) + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
+  const std::byte* tile =
+      pages.of(t) + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + t % kKeyTile;
   const auto* key_scales = reinterpret_cast<const __half*>(tile + n_pieces * kKeyTile * kPieceBytes) + t % kKeyTile;
   const bool visible = t >= begin && t < end, cached = visible && t != own;
@@ -224,9 +240,11 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   }
   __syncthreads();
   wait_for_previous();
-  const bool own_staged = holds_new && own < begin + task.tile_keys;  // else the value is read back from the cache with its tile
+  const bool own_staged =
+      holds_new && own < begin + task.tile_keys;  // else the value is read back from the cache with its tile
   const bool stores = holds_new && (first_head % per_key == 0 || !own_staged);
-  take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, pages.of(end - 1), blockIdx.y == 0, holds_new, stores, q, angles, new_key,
+  take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, pages.of(end - 1), blockIdx.y == 0, holds_new,
+                                     stores, q, angles, new_key,
                                      own_staged ? staged + (own - begin) * row_bytes : nullptr);
   __syncthreads();
 
@@ -276,11 +294,13 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const int item = t + i * kThreads;
-      if (item < n_items) out[i].add(staged, row_bytes, head_dim, from, to, p, item / columns * kGroup, item % columns * kColumns);
+      if (item < n_items)
+        out[i].add(staged, row_bytes, head_dim, from, to, p, item / columns * kGroup, item % columns * kColumns);
     }
   }
   __syncthreads();
-  finish<kHeads>(task, first_head, static_cast<int>(last - first) + 1, out, reinterpret_cast<float*>(staged), task.tile_keys * row_bytes / 4, s);
+  finish<kHeads>(task, first_head, static_cast<int>(last - first) + 1, out, reinterpret_cast<float*>(staged),
+                 task.tile_keys * row_bytes / 4, s);
 }
 
 template <CacheType type_k, CacheType type_v, int kHeads>
@@ -292,14 +312,17 @@ void start(const Task& task, const Queue& queue) {
   const auto kernel = decode_attention_kernel<type_k, type_v, kHeads>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.total);
   take_decode_cut(kernel);
-  launch(queue, kernel, dim3(static_cast<unsigned>(task.heads.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads,
+  launch(queue, kernel,
+         dim3(static_cast<unsigned>(task.heads.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads,
          static_cast<size_t>(layout.total), task);
 }
 
 template <CacheType type_k>
 void start_k(const Task& task, bool four, const Queue& queue) {
   const CacheType type_v = task.heads.cache.type_v;
-  const auto begin = [&]<CacheType type>() { four ? start<type_k, type, 4>(task, queue) : start<type_k, type, 1>(task, queue); };
+  const auto begin = [&]<CacheType type>() {
+    four ? start<type_k, type, 4>(task, queue) : start<type_k, type, 1>(task, queue);
+  };
   if (type_v == CacheType::f32) begin.template operator()<CacheType::f32>();
   if (type_v == CacheType::f16) begin.template operator()<CacheType::f16>();
   if (type_v == CacheType::q8_0) begin.template operator()<CacheType::q8_0>();
@@ -322,7 +345,8 @@ void decode_attention(const DecodeAttention& attention, const Queue& queue) {
   task.lets_early = attention.lets_early;
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / heads.cache.v_row_bytes, int64_t{kSegment}));
   // Heads that share keys read them together once there is work for the whole device without taking each alone.
-  const bool four = heads.n_heads / heads.cache.n_kv_heads % 4 == 0 && heads.n_heads * attention.n_segments > 2 * queue.n_multiprocessors;
+  const bool four = heads.n_heads / heads.cache.n_kv_heads % 4 == 0 &&
+                    heads.n_heads * attention.n_segments > 2 * queue.n_multiprocessors;
   if (decode_attention_f16(task, four, queue)) return;
   if (heads.cache.type_k == CacheType::f32) start_k<CacheType::f32>(task, four, queue);
   if (heads.cache.type_k == CacheType::f16) start_k<CacheType::f16>(task, four, queue);

@@ -1,19 +1,21 @@
-// decode_attention of heads of 64 or 128 elements over a cache in half precision, the usual case, in few instructions: a kernel finds little
-// of itself in the instruction caches, and a chain of short phases waits for its code more than for anything else. A block of threads takes a
-// segment of 256 keys for kHeads query heads that share them: thread t holds key t, later columns of the values. Whatever does not depend on
-// the projections is in registers or on its way to shared memory before the kernel waits for them.
+// decode_attention of heads of 64 or 128 elements over a cache in half precision, the usual case, in few instructions:
+// a kernel finds little of itself in the instruction caches, and a chain of short phases waits for its code more than
+// for anything else. A block of threads takes a segment of 256 keys for kHeads query heads that share them: thread t
+// holds key t, later columns of the values. Whatever does not depend on the projections is in registers or on its way
+// to shared memory before the kernel waits for them.
 #include "backend/cuda/attention/cache_pages.cuh"
 #include "backend/cuda/attention/cache_pieces.cuh"
-#include "backend/cuda/decode/decode_merge.cuh"
 #include "backend/cuda/attention/kv_place.cuh"
+#include "backend/cuda/decode/decode_merge.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kThreads = kAttentionThreads, kWarps = kAttentionWarps, kSegment = static_cast<int>(ops::kAttentionSegment);
+constexpr int kThreads = kAttentionThreads, kWarps = kAttentionWarps,
+              kSegment = static_cast<int>(ops::kAttentionSegment);
 static_assert(kSegment == kThreads);
-constexpr int kAhead = 16;                   // keys are read so many at a time
+constexpr int kAhead = 16;                  // keys are read so many at a time
 constexpr int kRowOfP = kSegment + kAhead;  // probabilities of a head
 
 template <int kHeads, int kDim>
@@ -29,8 +31,8 @@ struct Shared {
 // Integers that are ordered as the floats are, and back.
 __device__ int ordered(int bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
 
-// One of the new token's heads as a lane of its warp has it: elements lane + 32 i. After rotation each is fma(a, by_a, b * by_b) of two
-// elements of the head; where they are and what they are multiplied by is known before the wait.
+// One of the new token's heads as a lane of its warp has it: elements lane + 32 i. After rotation each is fma(a, by_a,
+// b * by_b) of two elements of the head; where they are and what they are multiplied by is known before the wait.
 template <int kDim>
 struct LaneOfHead {
   static constexpr int kElements = kDim / 32;
@@ -57,7 +59,8 @@ struct LaneOfHead {
     }
   }
   // w: of the norm; normed: where its result is kept, null: nowhere.
-  __device__ void norm(const float* head, const float* w, float eps, float* normed, float (&x_a)[kElements], float (&x_b)[kElements]) const {
+  __device__ void norm(const float* head, const float* w, float eps, float* normed, float (&x_a)[kElements],
+                       float (&x_b)[kElements]) const {
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -75,7 +78,8 @@ struct LaneOfHead {
   }
 };
 
-// Chains of a thread's columns of the values over the keys of its segment, ascending; eight keys are read while eight are added.
+// Chains of a thread's columns of the values over the keys of its segment, ascending; eight keys are read while eight
+// are added.
 template <int kColumns, int kDim>
 struct Columns {
   float sum[kColumns] = {};
@@ -98,7 +102,8 @@ struct Columns {
   __device__ void add_key(float p, uint32_t v) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      sum[c] = num::fma(p, __half2float(__ushort_as_half(static_cast<unsigned short>(c == 0 ? v & 0xFFFFu : v >> 16))), sum[c]);
+      sum[c] = num::fma(p, __half2float(__ushort_as_half(static_cast<unsigned short>(c == 0 ? v & 0xFFFFu : v >> 16))),
+                        sum[c]);
     }
   }
   __device__ void add(const EightKeys& keys) {
@@ -139,11 +144,12 @@ __device__ int64_t new_place(const CacheView& cache, int kv_head, int position, 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t head_at = is_k ? cache.k + kv_head * cache.k_head_bytes : cache.v + kv_head * cache.v_head_bytes;
   const int tile_at = position / kKeyTile % kPageTiles * static_cast<int>(cache.k_tile_bytes);
-  return head_at + (is_k ? tile_at + (lane / 8 * kKeyTile + position % kKeyTile) * kPieceBytes + lane % 8 * 2 : (position % kCachePage * kDim + lane) * 2);
+  return head_at + (is_k ? tile_at + (lane / 8 * kKeyTile + position % kKeyTile) * kPieceBytes + lane % 8 * 2
+                         : (position % kCachePage * kDim + lane) * 2);
 }
 
-// Of the warps that take a head of the new token: queries, then the key and the value where the block's segment holds them. What is known of
-// it before the wait; where it goes, in the cache and for observers.
+// Of the warps that take a head of the new token: queries, then the key and the value where the block's segment holds
+// them. What is known of it before the wait; where it goes, in the cache and for observers.
 template <int kHeads, int kDim, bool kPlain>
 struct NewHead {
   static constexpr int kElements = kDim / 32;
@@ -158,7 +164,8 @@ struct NewHead {
   int cache_step;  // for 32 elements
 
   // place: of new_place().
-  __device__ NewHead(const HeadsTask& heads, int first_head, int kv_head, int position, bool holds_new, std::byte* place) {
+  __device__ NewHead(const HeadsTask& heads, int first_head, int kv_head, int position, bool holds_new,
+                     std::byte* place) {
     const CacheView& cache = heads.cache;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int per_key = static_cast<int>(heads.n_heads) / static_cast<int>(cache.n_kv_heads);
@@ -183,12 +190,14 @@ struct NewHead {
 #pragma unroll
     for (int i = 0; i < kElements; ++i) x_a[i] = __ldcg(lane_of_head.a[i]), x_b[i] = __ldcg(lane_of_head.b[i]);
     if (norm_w != nullptr) {
-      lane_of_head.norm(head, norm_w, is_q ? heads.q_eps : heads.k_eps, normed == nullptr ? nullptr : normed + at_head, x_a, x_b);
+      lane_of_head.norm(head, norm_w, is_q ? heads.q_eps : heads.k_eps, normed == nullptr ? nullptr : normed + at_head,
+                        x_a, x_b);
     }
     std::byte* own_at = (is_k ? reinterpret_cast<std::byte*>(s.new_key) : v_row) + 2 * lane;
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      const float x = lane_of_head.is_rotated[i] ? num::fma(x_a[i], lane_of_head.by_a[i], x_b[i] * lane_of_head.by_b[i]) : x_a[i];
+      const float x =
+          lane_of_head.is_rotated[i] ? num::fma(x_a[i], lane_of_head.by_a[i], x_b[i] * lane_of_head.by_b[i]) : x_a[i];
       if (is_q) {
         s.q[warp][lane + 32 * i] = x;
       } else {
@@ -201,11 +210,11 @@ struct NewHead {
   }
 };
 
-// Scores of the thread's key, before they are scaled, become probabilities, the key being number i_visible of the segment's visible ones, or
-// not visible; m: the segment's maxima.
+// Scores of the thread's key, before they are scaled, become probabilities, the key being number i_visible of the
+// segment's visible ones, or not visible; m: the segment's maxima.
 template <int kHeads, int kDim>
-__device__ void find_probabilities(float (&score)[kHeads], float scale, bool is_visible, int i_visible, Shared<kHeads, kDim>& s,
-                                   float (&m)[kHeads]) {
+__device__ void find_probabilities(float (&score)[kHeads], float scale, bool is_visible, int i_visible,
+                                   Shared<kHeads, kDim>& s, float (&m)[kHeads]) {
   const int lowest = ordered(static_cast<int>(0xFF800000u));
 #pragma unroll
   for (int g = 0; g < kHeads; ++g) {
@@ -240,23 +249,28 @@ __device__ void sum_probabilities(int begin, int end, Shared<kHeads, kDim>& s) {
   if (lane == 0) s.l[g] = sum;
 }
 
-// grid: query heads / kHeads, segments. kPlain: heads have no norm, nobody looks at them, and no other shard wants the result.
+// grid: query heads / kHeads, segments. kPlain: heads have no norm, nobody looks at them, and no other shard wants the
+// result.
 template <int kHeads, int kDim, bool kPlain>
 __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   extern __shared__ __align__(16) std::byte staged[];  // rows of values, from the first visible key on
   __shared__ Shared<kHeads, kDim> s;
   if (task.lets_early) let_next_start();
   constexpr int kRowBytes = 2 * kDim, kPieces = kDim / 8;
-  constexpr int kColumns = kHeads == 1 ? 1 : 2, kOfHead = kDim / kColumns;  // of the values: of a thread; threads of a head
+  constexpr int kColumns = kHeads == 1 ? 1 : 2,
+                kOfHead = kDim / kColumns;  // of the values: of a thread; threads of a head
   const HeadsTask& heads = task.heads;
   const CacheView& cache = heads.cache;
   const int t = static_cast<int>(threadIdx.x);
   const int n_kv_heads = static_cast<int>(cache.n_kv_heads), per_key = static_cast<int>(heads.n_heads) / n_kv_heads;
   const int first_head = static_cast<int>(blockIdx.x) * kHeads, kv_head = first_head / per_key;
   const PageTable table = table_of_tile(cache, 0);
-  SegmentPages pages(table, static_cast<int>(blockIdx.y));  // of the right segment where there is no window; as long as the position takes
+  SegmentPages pages(
+      table,
+      static_cast<int>(blockIdx.y));  // of the right segment where there is no window; as long as the position takes
   const int position = heads.positions[0];
-  const int first_key = static_cast<int>(ops::first_visible(position, task.window)), first = first_key / kSegment, last = position / kSegment;
+  const int first_key = static_cast<int>(ops::first_visible(position, task.window)), first = first_key / kSegment,
+            last = position / kSegment;
   const int i_segment = first + static_cast<int>(blockIdx.y), segment = i_segment * kSegment;
   if (i_segment > last) return;
   if (first > 0) pages = SegmentPages(table, i_segment);
@@ -265,14 +279,16 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   const int own = holds_new ? end - 1 : kSegment;  // the key that is not in the cache yet
 
   // Ahead of the wait: what earlier tokens left, the rotation, and where this token's heads come from and go to.
-  std::byte* place = pages.of(end - 1);  // where the new key and value go: sooner or later, as registers or time are short
+  std::byte* place =
+      pages.of(end - 1);  // where the new key and value go: sooner or later, as registers or time are short
   const auto find_place = [&] {
     place += new_place<kDim>(cache, kv_head, position, threadIdx.x / 32 == kHeads);
     compute_now(place);
   };
   if constexpr (kDim == 128) find_place();
   fetch_rows<kThreads, kRowBytes>(pages, cache.v + kv_head * cache.v_head_bytes, begin, min(end, own), staged);
-  const std::byte* tile = pages.of(t) + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
+  const std::byte* tile =
+      pages.of(t) + cache.k + kv_head * cache.k_head_bytes + t / kKeyTile % kPageTiles * cache.k_tile_bytes;
   const auto* pieces = reinterpret_cast<const uint4*>(tile) + t % kKeyTile;
   uint4 key[kPieces] = {};
   if (is_visible && t != own) {
@@ -295,7 +311,8 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
     for (int i = 0; i < kPieces; ++i) key[i] = s.new_key[i];
   }
   float score[kHeads] = {};
-  if (t / 32 * 32 < end && t / 32 * 32 + 32 > begin) {  // warps that have no visible key leave the others the multiprocessor
+  if (t / 32 * 32 < end &&
+      t / 32 * 32 + 32 > begin) {  // warps that have no visible key leave the others the multiprocessor
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       float k[8];
@@ -341,7 +358,8 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
 }
 
 template <int kHeads, int kDim, bool kPlain>
-__global__ void __launch_bounds__(kThreads, 2) decode_attention_f16_kernel(const __grid_constant__ DecodeAttentionTask task) {
+__global__ void __launch_bounds__(kThreads, 2)
+    decode_attention_f16_kernel(const __grid_constant__ DecodeAttentionTask task) {
   attend<kHeads, kDim, kPlain>(task);
 }
 // With so few registers that a block starts beside one of the product before it.
@@ -362,7 +380,8 @@ void start(const DecodeAttentionTask& task, const Queue& queue) {
   const auto kernel = plain ? of_plain() : decode_attention_f16_kernel<kHeads, kDim, false>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   take_decode_cut(kernel);
-  launch(queue, kernel, dim3(static_cast<unsigned>(h.n_heads / kHeads), static_cast<unsigned>(task.n_segments)), kThreads, kBytes, task);
+  launch(queue, kernel, dim3(static_cast<unsigned>(h.n_heads / kHeads), static_cast<unsigned>(task.n_segments)),
+         kThreads, kBytes, task);
 }
 
 }  // namespace

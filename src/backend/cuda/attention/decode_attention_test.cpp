@@ -1,5 +1,5 @@
-// Attention of one token as decode runs it: norm and rotation of the heads, their place in the cache and attention itself in one kernel, against
-// the references of the single ops, by bits.
+// Attention of one token as decode runs it: norm and rotation of the heads, their place in the cache and attention
+// itself in one kernel, against the references of the single ops, by bits.
 #include "backend/cuda/attention/decode_attention.h"
 
 #include <cmath>
@@ -7,8 +7,8 @@
 #include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "ops/attention/attention.h"
-#include "ops/rows/rms_norm.h"
 #include "ops/attention/rope.h"
+#include "ops/rows/rms_norm.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -23,19 +23,22 @@ struct Case {
   bool interleaved = true, norms = false, observed = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << "K " << static_cast<int>(c.type_k) << " V " << static_cast<int>(c.type_v) << ", heads of " << c.head_dim << ", " << c.n_heads
-             << " over " << c.n_kv_heads << " after " << c.n_past << ", window " << c.window << ", rotated " << c.rope_dim
-             << (c.interleaved ? " in pairs" : " in halves") << (c.norms ? ", norms" : "") << (c.observed ? ", observed" : "");
+  return out << "K " << static_cast<int>(c.type_k) << " V " << static_cast<int>(c.type_v) << ", heads of " << c.head_dim
+             << ", " << c.n_heads << " over " << c.n_kv_heads << " after " << c.n_past << ", window " << c.window
+             << ", rotated " << c.rope_dim << (c.interleaved ? " in pairs" : " in halves") << (c.norms ? ", norms" : "")
+             << (c.observed ? ", observed" : "");
 }
 
 // Heads after the norm (if there is one) and the rotation.
 struct Heads {
   std::vector<float> normed, rotated;
-  Heads(const Case& c, const std::vector<float>& x, const std::vector<float>& w, float eps, const std::vector<float>& angles)
+  Heads(const Case& c, const std::vector<float>& x, const std::vector<float>& w, float eps,
+        const std::vector<float>& angles)
       : normed(x), rotated(x.size()) {
     for (size_t i = 0; i < x.size(); i += static_cast<size_t>(c.head_dim)) {
       if (c.norms) ops::rms_norm_ref(x.data() + i, w.data(), eps, c.head_dim, normed.data() + i);
-      ops::rope_ref(normed.data() + i, angles.data(), angles.data() + c.rope_dim / 2, c.rope_dim, c.interleaved, c.head_dim, rotated.data() + i);
+      ops::rope_ref(normed.data() + i, angles.data(), angles.data() + c.rope_dim / 2, c.rope_dim, c.interleaved,
+                    c.head_dim, rotated.data() + i);
     }
   }
 };
@@ -64,26 +67,32 @@ void check_case(const Case& c) {
 
   const ops::RopeSpec rope = rope_of(c);
   std::vector<float> table(static_cast<size_t>(n * c.rope_dim + 1)), angles(static_cast<size_t>(c.rope_dim));
-  for (int64_t p = 0; p < n; ++p) ops::rope_angles(rope, p, table.data() + p * c.rope_dim, table.data() + p * c.rope_dim + c.rope_dim / 2);
+  for (int64_t p = 0; p < n; ++p)
+    ops::rope_angles(rope, p, table.data() + p * c.rope_dim, table.data() + p * c.rope_dim + c.rope_dim / 2);
   ops::rope_angles(rope, c.n_past, angles.data(), angles.data() + c.rope_dim / 2);
 
-  std::vector<float> k_past = test::random_activations(c.n_past * kv_width, 51), v_past = test::random_activations(c.n_past * kv_width, 52);
+  std::vector<float> k_past = test::random_activations(c.n_past * kv_width, 51),
+                     v_past = test::random_activations(c.n_past * kv_width, 52);
   for (float& x : k_past) x *= 0.3f;
   const std::vector<float> q = test::random_activations(q_width, 53), k = test::random_activations(kv_width, 54);
   const std::vector<float> v = test::random_activations(kv_width, 55);
-  const std::vector<float> w_q = test::random_activations(c.head_dim, 56), w_k = test::random_activations(c.head_dim, 57);
+  const std::vector<float> w_q = test::random_activations(c.head_dim, 56),
+                           w_k = test::random_activations(c.head_dim, 57);
   std::vector<int32_t> positions, sequences(static_cast<size_t>(n), kSequence);
   for (int64_t t = 0; t < n; ++t) positions.push_back(static_cast<int32_t>(t));
-  const DeviceBuffer device_positions = upload(positions), device_sequences = upload(sequences), device_table = upload(table);
+  const DeviceBuffer device_positions = upload(positions), device_sequences = upload(sequences),
+                     device_table = upload(table);
   if (c.n_past > 0) {
     const DeviceBuffer past_k = upload(k_past), past_v = upload(v_past);
-    kv_store(cache.layer(0), past_k.as<float>(), past_v.as<float>(), device_positions.as<int32_t>(), device_sequences.as<int32_t>(), c.n_past,
-             nullptr);
+    kv_store(cache.layer(0), past_k.as<float>(), past_v.as<float>(), device_positions.as<int32_t>(),
+             device_sequences.as<int32_t>(), c.n_past, nullptr);
     check(cudaDeviceSynchronize(), "storing keys");
   }
 
-  const DeviceBuffer device_q = upload(q), device_k = upload(k), device_v = upload(v), device_w_q = upload(w_q), device_w_k = upload(w_k);
-  const DeviceBuffer q_normed = poisoned(q.size()), k_normed = poisoned(k.size()), q_rotated = poisoned(q.size()), k_rotated = poisoned(k.size());
+  const DeviceBuffer device_q = upload(q), device_k = upload(k), device_v = upload(v), device_w_q = upload(w_q),
+                     device_w_k = upload(w_k);
+  const DeviceBuffer q_normed = poisoned(q.size()), k_normed = poisoned(k.size()), q_rotated = poisoned(q.size()),
+                     k_rotated = poisoned(k.size());
   DecodeAttention task;
   task.heads.cache = cache.layer(0);
   task.heads.q = device_q.as<float>();
@@ -109,7 +118,8 @@ void check_case(const Case& c) {
   task.y = y.as<float>();
   task.window = c.window;
   task.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  task.n_segments = (n + ops::kAttentionSegment - 1) / ops::kAttentionSegment + 1;  // one more than there are, as in a graph for several lengths
+  task.n_segments = (n + ops::kAttentionSegment - 1) / ops::kAttentionSegment +
+                    1;  // one more than there are, as in a graph for several lengths
   const DeviceBuffer partials = poisoned(static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
   task.partials = partials.as<float>();
   task.arrived = arrived.as<uint32_t>();
@@ -131,14 +141,17 @@ void check_case(const Case& c) {
   for (int64_t h = 0; h < c.n_heads; ++h) {
     const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim;
     ops::attention_ref(heads_q.rotated.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, kv_width},
-                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past, {.scale = task.scale},
-                       expected.data() + h * c.head_dim);
+                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past,
+                       {.scale = task.scale}, expected.data() + h * c.head_dim);
   }
-  for (const int multiprocessors : {132, 1}) {  // of few, heads are taken four at a time; the second run finds the counters as the first did
+  for (const int multiprocessors :
+       {132, 1}) {  // of few, heads are taken four at a time; the second run finds the counters as the first did
     decode_attention(task, Queue(nullptr, false, multiprocessors));
-    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << c << ", " << multiprocessors << " multiprocessors";
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+        << c << ", " << multiprocessors << " multiprocessors";
     std::vector<std::byte> seen;
-    cache.visit(kSequence, n, [&](std::span<const std::byte> bytes) { seen.insert(seen.end(), bytes.begin(), bytes.end()); });
+    cache.visit(kSequence, n,
+                [&](std::span<const std::byte> bytes) { seen.insert(seen.end(), bytes.begin(), bytes.end()); });
     EXPECT_TRUE(seen == stored) << c << ": the cache's bits";
     if (!c.observed) continue;
     EXPECT_TRUE(same_floats(download<float>(q_rotated.data(), q.size()), heads_q.rotated)) << c;

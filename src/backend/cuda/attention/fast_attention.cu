@@ -1,21 +1,23 @@
-// See fast_attention.h. A block of 4 warps takes up to 16 tokens of 4 heads that share their keys: 64 queries, 16 of them a warp. Keys come 64
-// at a time, aligned to absolute positions. Within a segment of 256 positions the largest score so far, the sum and the outputs are carried
-// along; segments begin anew and merge as in mode exact, by the same formula, so that they can also be worked on side by side.
+// See fast_attention.h. A block of 4 warps takes up to 16 tokens of 4 heads that share their keys: 64 queries, 16 of
+// them a warp. Keys come 64 at a time, aligned to absolute positions. Within a segment of 256 positions the largest
+// score so far, the sum and the outputs are carried along; segments begin anew and merge as in mode exact, by the same
+// formula, so that they can also be worked on side by side.
 //
-// A score: 16 elements of the head by one instruction, ascending. exp: the device's approximation of powers of two. Probabilities are rounded
-// to half precision before they are summed and multiplied; their sum: of a lane's 16 ascending, then its neighbours 1 and 2 away. Outputs: 16
-// keys by one instruction, ascending. A key that a query does not see has probability 0, and one that is not there is zeros.
+// A score: 16 elements of the head by one instruction, ascending. exp: the device's approximation of powers of two.
+// Probabilities are rounded to half precision before they are summed and multiplied; their sum: of a lane's 16
+// ascending, then its neighbours 1 and 2 away. Outputs: 16 keys by one instruction, ascending. A key that a query does
+// not see has probability 0, and one that is not there is zeros.
 //
-// Decode of one token runs the same on up to 16 heads' one query, makes the heads itself and puts the new key and value where they belong.
-#include "backend/cuda/attention/fast_attention.h"
-
+// Decode of one token runs the same on up to 16 heads' one query, makes the heads itself and puts the new key and value
+// where they belong.
 #include <algorithm>
 
-#include "backend/cuda/decode/fast_decode.h"
-#include "backend/cuda/tiles/fast_types.cuh"
+#include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/attention/heads.cuh"
+#include "backend/cuda/decode/fast_decode.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
+#include "backend/cuda/tiles/fast_types.cuh"
 #include "num/lanes.h"
 #include "num/math.h"
 #include "ops/attention/attention.h"
@@ -47,7 +49,8 @@ template <int kHeadDim, class Cut>
 class FastAttention {
  public:
   static constexpr int kHeads = Cut::kHeads, kQueries = Cut::kQueries, kThreads = Cut::kThreads;
-  static constexpr int kPitch = kHeadDim + 8;  // halves of a row of queries or values: no two of 8 rows in the same banks
+  static constexpr int kPitch =
+      kHeadDim + 8;  // halves of a row of queries or values: no two of 8 rows in the same banks
   static constexpr int kPieces = kHeadDim / 8, kColumnTiles = kHeadDim / 8, kKeyTiles = kKeys / 8;
   struct Shared {
     __half q[kQueries][kPitch];
@@ -56,10 +59,10 @@ class FastAttention {
   };
 
   // n_cached: of the keys of the sequence, those that the cache holds.
-  __device__ FastAttention(const AttentionTask& task, const TokenTile& tile, PageTable table, int n_cached, int64_t kv_head, int64_t head_0,
-                           int64_t head_end, Shared& shared)
-      : task_(task), tile_(tile), s_(shared), head_0_(head_0), head_end_(head_end), warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32) {
+  __device__ FastAttention(const AttentionTask& task, const TokenTile& tile, PageTable table, int n_cached,
+                           int64_t kv_head, int64_t head_0, int64_t head_end, Shared& shared)
+      : task_(task), tile_(tile), s_(shared), head_0_(head_0), head_end_(head_end),
+        warp_(static_cast<int>(threadIdx.x) / 32), lane_(static_cast<int>(threadIdx.x) % 32) {
     table_ = table;
     k_at_ = task.cache.k + kv_head * task.cache.k_head_bytes;
     v_at_ = task.cache.v + kv_head * task.cache.v_head_bytes;
@@ -73,8 +76,8 @@ class FastAttention {
     }
   }
 
-  // Keys of the groups of 64 from first to last; calls make_queries() while the first are under way, complete(k, v) for the keys and values of
-  // the last, end_segment(half) for a lane's queries where they have seen keys of a segment.
+  // Keys of the groups of 64 from first to last; calls make_queries() while the first are under way, complete(k, v) for
+  // the keys and values of the last, end_segment(half) for a lane's queries where they have seen keys of a segment.
   template <class Make, class Complete, class End>
   __device__ void run(int first, int last, Make make_queries, Complete complete, End end_segment) {
     fetch_keys(first, 0);
@@ -112,7 +115,8 @@ class FastAttention {
 #pragma unroll
     for (int c = 0; c < kColumnTiles; ++c) {
 #pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) run_[c][e] = started ? num::fma(run_[c][e], a, o_[c][e] * b) : o_[c][e];
+      for (int e = 2 * half; e < 2 * half + 2; ++e)
+        run_[c][e] = started ? num::fma(run_[c][e], a, o_[c][e] * b) : o_[c][e];
     }
   }
   __device__ void write_whole() const {
@@ -140,17 +144,20 @@ class FastAttention {
       const int64_t head = head_0_ + u % kHeads;
       float2 q = {0.0f, 0.0f};
       if (u / kHeads < tile_.n && head < head_end_) {
-        q = *reinterpret_cast<const float2*>(task_.q + ((tile_.token + u / kHeads) * task_.n_heads + head) * kHeadDim + j);
+        q = *reinterpret_cast<const float2*>(task_.q + ((tile_.token + u / kHeads) * task_.n_heads + head) * kHeadDim +
+                                             j);
       }
       *reinterpret_cast<uint32_t*>(&s_.q[u][j]) = FastF16::rounded(q.x, q.y);
     }
   }
+
  private:
   __device__ void write_row(int half, const float (&o)[kColumnTiles][4], float l) const {
     const int u = query(half);
     float* y = task_.y + ((tile_.token + u / kHeads) * task_.n_heads + head_0_ + u % kHeads) * kHeadDim + lane_ % 4 * 2;
 #pragma unroll
-    for (int c = 0; c < kColumnTiles; ++c) *reinterpret_cast<float2*>(y + 8 * c) = {o[c][2 * half] / l, o[c][2 * half + 1] / l};
+    for (int c = 0; c < kColumnTiles; ++c)
+      *reinterpret_cast<float2*>(y + 8 * c) = {o[c][2 * half] / l, o[c][2 * half + 1] / l};
   }
   __device__ int query(int half) const { return warp_ * kWarpQueries + lane_ / 4 + 8 * half; }
 
@@ -166,7 +173,8 @@ class FastAttention {
       const int key_of_piece = i / (kPieces * kKeyTile) * kKeyTile + i % kKeyTile, key = i / kPieces;
       const bool k_there = first + key_of_piece < limit_, v_there = first + key < limit_;
       copy_16(k_to + static_cast<uint32_t>(i) * 16, k_there ? k + i : k, k_there);
-      copy_16(shared_address(&s_.v[side][key][i % kPieces * 8]), v_there ? v + key * task_.cache.v_row_bytes + i % kPieces * 16 : v, v_there);
+      copy_16(shared_address(&s_.v[side][key][i % kPieces * 8]),
+              v_there ? v + key * task_.cache.v_row_bytes + i % kPieces * 16 : v, v_there);
     }
     end_copies();
   }
@@ -190,7 +198,9 @@ class FastAttention {
     for (int two = 0; two < kHeadDim / 32; ++two) {  // steps of 16 elements of the head
       uint32_t q[2][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) load_matrices(shared_address(&s_.q[warp_ * kWarpQueries + lane_ % 16][(2 * two + i) * 16 + lane_ / 16 * 8]), q[i]);
+      for (int i = 0; i < 2; ++i)
+        load_matrices(shared_address(&s_.q[warp_ * kWarpQueries + lane_ % 16][(2 * two + i) * 16 + lane_ / 16 * 8]),
+                      q[i]);
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
         uint32_t k[4];
@@ -257,7 +267,8 @@ class FastAttention {
   __device__ void add_values(int side, const uint32_t (&rounded)[kKeyTiles][2]) {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
-      const uint32_t p[4] = {rounded[2 * step][0], rounded[2 * step][1], rounded[2 * step + 1][0], rounded[2 * step + 1][1]};
+      const uint32_t p[4] = {rounded[2 * step][0], rounded[2 * step][1], rounded[2 * step + 1][0],
+                             rounded[2 * step + 1][1]};
 #pragma unroll
       for (int c = 0; c < kColumnTiles; c += 2) {
         uint32_t v[4];
@@ -275,17 +286,18 @@ class FastAttention {
   const int64_t head_0_, head_end_;
   const int warp_, lane_;
   PageTable table_;
-  int64_t k_at_, v_at_;        // of the head in a page
-  int limit_;                  // keys from here on are not there
-  bool is_query_[2];           // of the lane's two queries, 8 rows apart
-  int begin_[2], end_[2];      // keys that they see
+  int64_t k_at_, v_at_;    // of the head in a page
+  int limit_;              // keys from here on are not there
+  bool is_query_[2];       // of the lane's two queries, 8 rows apart
+  int begin_[2], end_[2];  // keys that they see
   float m_[2], l_[2], m_run_[2], l_run_[2];
   float o_[kColumnTiles][4], run_[kColumnTiles][4];  // of the segment; of those joined
 };
 
 // grid: groups of 4 heads of every KV head; tiles, the longest first; where they are split: segments.
 template <int kHeadDim, bool kSplit>
-__global__ void __launch_bounds__(ManyTokens::kThreads) fast_attention_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
+__global__ void __launch_bounds__(ManyTokens::kThreads)
+    fast_attention_kernel(const __grid_constant__ AttentionTask task, int n_groups) {
   using Attention = FastAttention<kHeadDim, ManyTokens>;
   extern __shared__ __align__(128) std::byte memory[];
   let_next_start();
@@ -294,17 +306,20 @@ __global__ void __launch_bounds__(ManyTokens::kThreads) fast_attention_kernel(co
   const TokenTile tile = task.tiles[i_tile];
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
   const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * ManyTokens::kHeads;
-  Attention attention(task, tile, kSplit ? table_of_tile(task.cache, i_tile) : table_of(task.cache, tile.sequence), tile.position + tile.n, kv_head, head_0, (kv_head + 1) * per_kv_head,
+  Attention attention(task, tile, kSplit ? table_of_tile(task.cache, i_tile) : table_of(task.cache, tile.sequence),
+                      tile.position + tile.n, kv_head, head_0, (kv_head + 1) * per_kv_head,
                       *reinterpret_cast<typename Attention::Shared*>(memory));
   const auto load_queries = [&] { attention.load_queries(); };
   const auto is_complete = [](auto&, auto&) {};
-  int first = static_cast<int>(ops::first_visible(tile.position, task.window)) / kKeys, last = (tile.position + tile.n - 1) / kKeys;
+  int first = static_cast<int>(ops::first_visible(tile.position, task.window)) / kKeys,
+      last = (tile.position + tile.n - 1) / kKeys;
   if constexpr (kSplit) {
     const int segment = first * kKeys / kSegment + static_cast<int>(blockIdx.z);
     first = max(first, segment * (kSegment / kKeys));
     last = min(last, (segment + 1) * (kSegment / kKeys) - 1);
     if (first > last) return;
-    attention.run(first, last, load_queries, is_complete, [&](int half) { attention.write_partial(half, i_tile, static_cast<int>(blockIdx.z)); });
+    attention.run(first, last, load_queries, is_complete,
+                  [&](int half) { attention.write_partial(half, i_tile, static_cast<int>(blockIdx.z)); });
   } else {
     bool started[2] = {false, false};
     attention.run(first, last, load_queries, is_complete, [&](int half) {
@@ -315,7 +330,8 @@ __global__ void __launch_bounds__(ManyTokens::kThreads) fast_attention_kernel(co
   }
 }
 
-// What decode's blocks share beside attention's: the rows of the heads, their rotations, and the new key and value as the cache has them.
+// What decode's blocks share beside attention's: the rows of the heads, their rotations, and the new key and value as
+// the cache has them.
 template <int kHeadDim>
 struct DecodeShared {
   typename FastAttention<kHeadDim, OneToken>::Shared attention;
@@ -323,21 +339,28 @@ struct DecodeShared {
   __half key[kHeadDim], value[kHeadDim];
 };
 
-// The heads of the block's queries, rounded; where `holds_new` the new key and value too, which the block with the first heads puts into the
-// cache. angles: in the block's memory.
+// The heads of the block's queries, rounded; where `holds_new` the new key and value too, which the block with the
+// first heads puts into the cache. angles: in the block's memory.
 template <int kHeadDim>
-__device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_0, int64_t head_end, bool holds_new, DecodeShared<kHeadDim>& s) {
+__device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_0, int64_t head_end, bool holds_new,
+                           DecodeShared<kHeadDim>& s) {
   const CacheView& cache = task.cache;
   const int64_t position = task.positions[0];
   std::byte* page = page_of(table_of_tile(cache, 0), position / kCachePage);
   const bool stores = holds_new && head_0 % (task.n_heads / cache.n_kv_heads) == 0, writes = blockIdx.y == 0;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto n_heads = static_cast<int>(min(head_end - head_0, int64_t{OneToken::kHeads})), n_rows = n_heads + (holds_new ? 2 : 0);
+  const auto n_heads = static_cast<int>(min(head_end - head_0, int64_t{OneToken::kHeads})),
+             n_rows = n_heads + (holds_new ? 2 : 0);
   const auto place_of = [&](int i) { return (i < n_heads ? head_0 + i : kv_head) * kHeadDim; };
   // All rows are on their way before the first is worked on.
   for (int j = static_cast<int>(threadIdx.x); j < n_rows * (kHeadDim / 4); j += OneToken::kThreads) {
     const int i = j / (kHeadDim / 4), at = j % (kHeadDim / 4) * 4;
-    copy_16(shared_address(&s.row[i][at]), (i < n_heads ? task.q : i == n_heads ? task.k : task.v) + place_of(i) + at, true);
+    copy_16(shared_address(&s.row[i][at]),
+            (i < n_heads    ? task.q
+             : i == n_heads ? task.k
+                            : task.v) +
+                place_of(i) + at,
+            true);
   }
   end_copies();
   wait_copies<0>();
@@ -349,13 +372,15 @@ __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_
       float* normed = is_q ? (writes ? task.q_normed : nullptr) : (stores ? task.k_normed : nullptr);
       float* rotated = is_q ? (writes ? task.q_rotated : nullptr) : (stores ? task.k_rotated : nullptr);
       rotate_head(row, kHeadDim, is_q ? task.q_norm : task.k_norm, is_q ? task.q_eps : task.k_eps, task.rope, s.angles,
-                  normed == nullptr ? nullptr : normed + place_of(i), rotated == nullptr ? nullptr : rotated + place_of(i));
+                  normed == nullptr ? nullptr : normed + place_of(i),
+                  rotated == nullptr ? nullptr : rotated + place_of(i));
     }
     __half* halves = is_q ? s.attention.q[i] : is_k ? s.key : s.value;
     for (int j = lane; j < kHeadDim; j += 32) {
       halves[j] = __float2half_rn(row[j]);
       if (!is_q && stores) {
-        put(ops::CacheType::f16, row[j], true, is_k ? key_place(cache, page, kv_head, position, j) : value_place(cache, page, kv_head, position, j));
+        put(ops::CacheType::f16, row[j], true,
+            is_k ? key_place(cache, page, kv_head, position, j) : value_place(cache, page, kv_head, position, j));
       }
     }
   }
@@ -363,18 +388,21 @@ __device__ void make_heads(const HeadsTask& task, int64_t kv_head, int64_t head_
 
 // grid: groups of 16 heads of every KV head; segments.
 template <int kHeadDim>
-__global__ void __launch_bounds__(OneToken::kThreads) fast_decode_attention_kernel(const __grid_constant__ AttentionTask task,
-                                                                         const __grid_constant__ HeadsTask heads, int n_groups) {
+__global__ void __launch_bounds__(OneToken::kThreads)
+    fast_decode_attention_kernel(const __grid_constant__ AttentionTask task, const __grid_constant__ HeadsTask heads,
+                                 int n_groups) {
   using Attention = FastAttention<kHeadDim, OneToken>;
   extern __shared__ __align__(128) std::byte memory[];
   auto& s = *reinterpret_cast<DecodeShared<kHeadDim>*>(memory);
   const int position = heads.positions[0];
   const TokenTile tile{0, 1, heads.sequences[0], position};
   const int64_t per_kv_head = task.n_heads / task.cache.n_kv_heads, kv_head = blockIdx.x / n_groups;
-  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * OneToken::kHeads, head_end = (kv_head + 1) * per_kv_head;
+  const int64_t head_0 = kv_head * per_kv_head + blockIdx.x % n_groups * OneToken::kHeads,
+                head_end = (kv_head + 1) * per_kv_head;
   const int first_group = static_cast<int>(ops::first_visible(position, task.window)) / kKeys;
   const int segment = first_group * kKeys / kSegment + static_cast<int>(blockIdx.y);
-  const int first = max(first_group, segment * (kSegment / kKeys)), last = min(position / kKeys, (segment + 1) * (kSegment / kKeys) - 1);
+  const int first = max(first_group, segment * (kSegment / kKeys)),
+            last = min(position / kKeys, (segment + 1) * (kSegment / kKeys) - 1);
   if (first > last) return;
   const bool holds_new = last == position / kKeys;
   Attention attention(task, tile, table_of_tile(task.cache, 0), position, kv_head, head_0, head_end, s.attention);
@@ -383,12 +411,14 @@ __global__ void __launch_bounds__(OneToken::kThreads) fast_decode_attention_kern
     for (int i = static_cast<int>(threadIdx.x); i < heads.rope.dim; i += OneToken::kThreads) s.angles[i] = angles[i];
     constexpr __half kZero{};
     const auto n_heads = static_cast<int>(min(head_end - head_0, int64_t{kWarpQueries}));
-    for (int i = n_heads * kHeadDim + static_cast<int>(threadIdx.x); i < kWarpQueries * kHeadDim; i += OneToken::kThreads) {
+    for (int i = n_heads * kHeadDim + static_cast<int>(threadIdx.x); i < kWarpQueries * kHeadDim;
+         i += OneToken::kThreads) {
       s.attention.q[i / kHeadDim][i % kHeadDim] = kZero;  // no queries
     }
     __syncthreads();
     wait_for_previous();
-    let_next_start();  // no earlier: the weights that the next kernel asks for would be ahead of queries, keys and values in every queue
+    let_next_start();  // no earlier: the weights that the next kernel asks for would be ahead of queries, keys and
+                       // values in every queue
     make_heads<kHeadDim>(heads, kv_head, head_0, head_end, holds_new, s);
   };
   const auto complete = [&](auto& k, auto& v) {
@@ -413,8 +443,9 @@ void start_decode(const AttentionTask& task, const HeadsTask& heads, const Queue
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
   take_decode_cut(kernel);
   const int64_t n_groups = (task.n_heads / task.cache.n_kv_heads + OneToken::kHeads - 1) / OneToken::kHeads;
-  launch(queue, kernel, dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_segments)), OneToken::kThreads, kBytes, task,
-         heads, static_cast<int>(n_groups));
+  launch(queue, kernel,
+         dim3(static_cast<unsigned>(task.cache.n_kv_heads * n_groups), static_cast<unsigned>(task.n_segments)),
+         OneToken::kThreads, kBytes, task, heads, static_cast<int>(n_groups));
 }
 
 template <int kHeadDim, bool kSplit>

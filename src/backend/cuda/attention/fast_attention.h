@@ -1,5 +1,6 @@
-// Attention of mode `fast` (docs/numerics.md, section 7): both products on the float tensor cores. A query's bits depend on its row, its
-// position and its keys, not on who runs beside it or how the context is cut, so few and many tokens give the same.
+// Attention of mode `fast` (docs/numerics.md, section 7): both products on the float tensor cores. A query's bits
+// depend on its row, its position and its keys, not on who runs beside it or how the context is cut, so few and many
+// tokens give the same.
 #pragma once
 
 #include "backend/cuda/attention/attention.h"

@@ -1,8 +1,8 @@
 // A head of a query, key or value on its way to attention, by one warp: norm, rotation, and its place in the cache.
 #pragma once
 
-#include "backend/cuda/rows/fused.h"
 #include "backend/cuda/attention/kv_place.cuh"
+#include "backend/cuda/rows/fused.h"
 #include "num/lanes.h"
 
 namespace assay::backend::cuda {
@@ -14,10 +14,10 @@ __device__ inline void rotate_pair(float& a, float& b, float cos, float sin) {
   b = num::fma(x_a, sin, x_b * cos);
 }
 
-// Norm and rotation of a head whose head_dim elements lie in `row`, shared memory of the warp. w: of the norm, null: none; normed, rotated:
-// where the head is kept, null: nowhere.
-__device__ inline void rotate_head(float* row, int head_dim, const float* w, float eps, const RopeShape& rope, const float* angles, float* normed,
-                                   float* rotated) {
+// Norm and rotation of a head whose head_dim elements lie in `row`, shared memory of the warp. w: of the norm, null:
+// none; normed, rotated: where the head is kept, null: nowhere.
+__device__ inline void rotate_head(float* row, int head_dim, const float* w, float eps, const RopeShape& rope,
+                                   const float* angles, float* normed, float* rotated) {
   const int lane = threadIdx.x % 32;
   if (w != nullptr) {
     float sum = 0.0f;

@@ -19,11 +19,14 @@ constexpr size_t kChunksMax = 32;          // but not in more parts
 constexpr int64_t kNobody = -1;
 constexpr int64_t kEntriesPerCopy = 4096;  // that travel about as long as a copy takes to start
 
-int64_t element_bytes(ops::CacheType type) noexcept { return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1; }
+int64_t element_bytes(ops::CacheType type) noexcept {
+  return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1;
+}
 
 void check_type(ops::CacheType type, int64_t head_dim, const char* which, size_t layer) {
   if (type == ops::CacheType::q8_0 && head_dim % kQ8Elements != 0) {
-    throw Error(Errc::unsupported, std::string("KV cache type q8_0 for ") + which + " needs a head dimension that is a multiple of 32; layer " +
+    throw Error(Errc::unsupported, std::string("KV cache type q8_0 for ") + which +
+                                       " needs a head dimension that is a multiple of 32; layer " +
                                        std::to_string(layer) + " has " + std::to_string(head_dim));
   }
 }
@@ -48,7 +51,8 @@ CacheView view_of(const ops::CacheLayer& layer, const ops::ExecutorOptions& opti
   return view;
 }
 
-// One row as ops::cache_row_bytes has it, of a position of the page in which the head's keys or values begin at `head`, on the host.
+// One row as ops::cache_row_bytes has it, of a position of the page in which the head's keys or values begin at `head`,
+// on the host.
 void get_key(const CacheView& view, const std::byte* head, int64_t position, std::byte* row) {
   const std::byte* tile = head + position / kKeyTile * view.k_tile_bytes;
   const int64_t lane = position % kKeyTile, bytes = view.head_dim * element_bytes(view.type_k);
@@ -62,7 +66,8 @@ void get_key(const CacheView& view, const std::byte* head, int64_t position, std
   const std::byte* scales = tile + view.n_pieces * kKeyTile * kPieceBytes;
   for (int64_t block = 0; block < view.head_dim / kQ8Elements; ++block, row += kQ8Bytes) {
     std::memcpy(row, scales + (block * kKeyTile + lane) * 2, 2);
-    for (int64_t half = 0; half < 2; ++half) std::memcpy(row + 2 + half * kPieceBytes, piece(2 * block + half), kPieceBytes);
+    for (int64_t half = 0; half < 2; ++half)
+      std::memcpy(row + 2 + half * kPieceBytes, piece(2 * block + half), kPieceBytes);
   }
 }
 
@@ -81,12 +86,13 @@ void get_value(const CacheView& view, const std::byte* head, int64_t position, s
 }  // namespace
 
 int64_t alone_max(const ops::ExecutorOptions& options) noexcept {
-  return std::min(options.n_batch_max, std::max<int64_t>(kSplitTokensMax, options.n_at_once > 0 ? options.n_at_once : options.n_sequences));
+  return std::min(options.n_batch_max,
+                  std::max<int64_t>(kSplitTokensMax, options.n_at_once > 0 ? options.n_at_once : options.n_sequences));
 }
 
-KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options, const ops::CacheWindows& windows)
-    : n_sequences_(options.n_sequences),
-      n_entries_(base::round_up(pages::pages_of(options.n_ctx), kSegmentPages)),
+KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options,
+                 const ops::CacheWindows& windows)
+    : n_sequences_(options.n_sequences), n_entries_(base::round_up(pages::pages_of(options.n_ctx), kSegmentPages)),
       tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows.seen()),
       n_pools_(tables_.has_windows() ? 2 : 1) {
   for (const ops::CacheLayer& layer : layers) {
@@ -102,7 +108,8 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
   tables_host_ = PinnedBuffer(bytes, "the tables of the KV cache's pages");
   tables_device_ = DeviceBuffer(bytes, "the tables of the KV cache's pages");
   std::memset(tables_host_.data(), 0, bytes);
-  for (std::vector<EntryRange>& changed : changed_) changed.reserve(static_cast<size_t>(2 * options.n_sequences) + placed_.size());
+  for (std::vector<EntryRange>& changed : changed_)
+    changed.reserve(static_cast<size_t>(2 * options.n_sequences) + placed_.size());
   check(cudaMemset(tables_device_.data(), 0, bytes), "clearing the tables of pages");
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].tables = tables_device_.as<std::byte*>() + row_of(has_window_[i], 0) * n_entries_;
@@ -130,11 +137,13 @@ void KvCache::place_layers(size_t i_pool) {
   pool.part_bytes = pool.page_bytes;
   const int64_t n_pages = tables_of(i_pool).pool().n_pages();
   pool.addresses.assign(static_cast<size_t>(n_pages), nullptr);
-  const size_t all = static_cast<size_t>(n_pages) * pool.page_bytes, n_chunks = std::clamp<size_t>(all / kChunkBytes, 1, kChunksMax);
+  const size_t all = static_cast<size_t>(n_pages) * pool.page_bytes,
+               n_chunks = std::clamp<size_t>(all / kChunkBytes, 1, kChunksMax);
   pool.n_chunk_pages = (n_pages + static_cast<int64_t>(n_chunks) - 1) / static_cast<int64_t>(n_chunks);
   const auto is_alike = [&](const CacheView* view) {
     const CacheView& first = *views.front();
-    return view->k_head_bytes * view->n_kv_heads == first.k_head_bytes * first.n_kv_heads && view->v - view->k == first.v - first.k &&
+    return view->k_head_bytes * view->n_kv_heads == first.k_head_bytes * first.n_kv_heads &&
+           view->v - view->k == first.v - first.k &&
            view->v_head_bytes * view->n_kv_heads == first.v_head_bytes * first.n_kv_heads;
   };
   if (!std::all_of(views.begin(), views.end(), is_alike)) return;
@@ -147,7 +156,9 @@ void KvCache::place_layers(size_t i_pool) {
   }
 }
 
-size_t KvCache::bytes() const noexcept { return tables_device_.size() + static_cast<size_t>(tables_.all().pool().n_pages()) * page_bytes(); }
+size_t KvCache::bytes() const noexcept {
+  return tables_device_.size() + static_cast<size_t>(tables_.all().pool().n_pages()) * page_bytes();
+}
 
 size_t KvCache::used_bytes(int64_t n_ahead) const noexcept {
   size_t bytes = 0;
@@ -159,7 +170,8 @@ size_t KvCache::used_bytes(int64_t n_ahead) const noexcept {
 }
 
 int64_t KvCache::n_to_take(size_t i_pool) const noexcept {
-  return base::round_up(tables_of(i_pool).pool().n_pages() - pools_[i_pool].n_with_memory, pools_[i_pool].n_chunk_pages);
+  return base::round_up(tables_of(i_pool).pool().n_pages() - pools_[i_pool].n_with_memory,
+                        pools_[i_pool].n_chunk_pages);
 }
 
 void KvCache::check_room() const {
@@ -167,16 +179,19 @@ void KvCache::check_room() const {
   check(cudaMemGetInfo(&free_bytes, &total), "asking for the GPU's memory");
   for (size_t i = 0; i < n_pools_; ++i) needed += static_cast<size_t>(n_to_take(i)) * pools_[i].page_bytes;
   if (needed <= free_bytes) return;
-  throw Error(Errc::out_of_memory, "the KV cache for " + std::to_string(n_to_take(0) * kCachePage) + " positions needs " + shown_bytes(needed) +
-                                       " of the GPU's memory, " + shown_bytes(free_bytes) + " of " + shown_bytes(total) +
-                                       " are free; a smaller context (-c), fewer sequences (-np), fewer positions of all of them "
-                                       "(--max-total-tokens) or layers on the GPU (-ngl) need less, --backend cpu needs none");
+  throw Error(Errc::out_of_memory,
+              "the KV cache for " + std::to_string(n_to_take(0) * kCachePage) + " positions needs " +
+                  shown_bytes(needed) + " of the GPU's memory, " + shown_bytes(free_bytes) + " of " +
+                  shown_bytes(total) +
+                  " are free; a smaller context (-c), fewer sequences (-np), fewer positions of all of them "
+                  "(--max-total-tokens) or layers on the GPU (-ngl) need less, --backend cpu needs none");
 }
 
 void KvCache::reserve(int64_t n_pages, cudaStream_t stream) {
   for (size_t i = 0; i < n_pools_; ++i) {
     const pages::PagePool& pool = tables_of(i).pool();
-    const int64_t needed = std::min(pool.n_pages(), pool.n_pages() - pool.n_ready() + n_pages);  // a pool gives the first pages that are ready first
+    const int64_t needed = std::min(pool.n_pages(), pool.n_pages() - pool.n_ready() +
+                                                        n_pages);  // a pool gives the first pages that are ready first
     while (pools_[i].n_with_memory < needed) take_chunk(i, stream);
   }
 }
@@ -190,7 +205,8 @@ void KvCache::take_chunk(size_t i_pool, cudaStream_t stream) {
   // What a kernel reads beside the keys that it wants is the same in every run.
   if (bytes > 0) check(cudaMemsetAsync(memory.data(), 0, bytes, stream), "clearing pages of the KV cache");
   for (int64_t i = 0; i < n_pages; ++i) {
-    pool.addresses[static_cast<size_t>(pool.n_with_memory + i)] = memory.data() + static_cast<size_t>(i) * pool.part_bytes;
+    pool.addresses[static_cast<size_t>(pool.n_with_memory + i)] =
+        memory.data() + static_cast<size_t>(i) * pool.part_bytes;
   }
   pool.memory.push_back(std::move(memory));
   pool.n_with_memory += n_pages;
@@ -201,8 +217,8 @@ void KvCache::copy_page(std::byte* to, const pages::CachePage& from, cudaStream_
     const Pool& pool = pools_[i];
     const int32_t page = i == 0 ? from.all : from.window;
     if (page == pages::PageTables::kNoPage || pool.page_bytes == 0) continue;
-    check(cudaMemcpy2DAsync(to, pool.part_bytes, pool.page(page), pool.pitch(), pool.part_bytes, static_cast<size_t>(pool.n_parts), cudaMemcpyDeviceToHost,
-                            stream),
+    check(cudaMemcpy2DAsync(to, pool.part_bytes, pool.page(page), pool.pitch(), pool.part_bytes,
+                            static_cast<size_t>(pool.n_parts), cudaMemcpyDeviceToHost, stream),
           "reading a page of the KV cache");
     to += pool.page_bytes;
   }
@@ -212,8 +228,8 @@ void KvCache::copy_page(const pages::CachePage& to, const std::byte* from, cudaS
     const Pool& pool = pools_[i];
     const int32_t page = i == 0 ? to.all : to.window;
     if (page == pages::PageTables::kNoPage || pool.page_bytes == 0) continue;
-    check(cudaMemcpy2DAsync(pool.page(page), pool.pitch(), from, pool.part_bytes, pool.part_bytes, static_cast<size_t>(pool.n_parts), cudaMemcpyHostToDevice,
-                            stream),
+    check(cudaMemcpy2DAsync(pool.page(page), pool.pitch(), from, pool.part_bytes, pool.part_bytes,
+                            static_cast<size_t>(pool.n_parts), cudaMemcpyHostToDevice, stream),
           "writing a page of the KV cache");
     from += pool.page_bytes;
   }
@@ -223,8 +239,8 @@ void KvCache::copy_own(const assay::pages::CacheCopies& copies, cudaStream_t str
     const Pool& pool = pools_[i];
     const auto& copy = i == 0 ? copies.all : copies.window;
     if (!copy || pool.page_bytes == 0) continue;
-    check(cudaMemcpy2DAsync(pool.page(copy->to), pool.pitch(), pool.page(copy->from), pool.pitch(), pool.part_bytes, static_cast<size_t>(pool.n_parts),
-                            cudaMemcpyDeviceToDevice, stream),
+    check(cudaMemcpy2DAsync(pool.page(copy->to), pool.pitch(), pool.page(copy->from), pool.pitch(), pool.part_bytes,
+                            static_cast<size_t>(pool.n_parts), cudaMemcpyDeviceToDevice, stream),
           "copying a page of the KV cache");
   }
 }
@@ -263,8 +279,9 @@ void KvCache::place(int64_t i, int64_t sequence) {
 void KvCache::send_tables(cudaStream_t stream) {
   const auto send = [&](EntryRange range) {
     const size_t at = static_cast<size_t>(range.begin) * sizeof(std::byte*);
-    check(cudaMemcpyAsync(tables_device_.data() + at, tables_host_.data() + at, static_cast<size_t>(range.end - range.begin) * sizeof(std::byte*),
-                          cudaMemcpyHostToDevice, stream),
+    check(cudaMemcpyAsync(tables_device_.data() + at, tables_host_.data() + at,
+                          static_cast<size_t>(range.end - range.begin) * sizeof(std::byte*), cudaMemcpyHostToDevice,
+                          stream),
           "sending tables of pages");
   };
   for (std::vector<EntryRange>& changed : changed_) {
@@ -299,33 +316,42 @@ void KvCache::append_page(int64_t sequence, int64_t n_more, bool with_window) {
   set_tables(sequence, i_page, i_page + 1);
 }
 
-void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_positions,
+                         const std::function<void(std::span<const std::byte>)>& sink) const {
   const CacheView& view = layers_[static_cast<size_t>(layer)];
-  const int64_t n_pages = pages::pages_of(n_positions), head_bytes = keys ? view.k_head_bytes : view.v_head_bytes, in_page = view.n_kv_heads * head_bytes;
+  const int64_t n_pages = pages::pages_of(n_positions), head_bytes = keys ? view.k_head_bytes : view.v_head_bytes,
+                in_page = view.n_kv_heads * head_bytes;
   std::vector<std::byte> copy(static_cast<size_t>(n_pages * in_page));
-  std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
+  std::vector<std::byte> row(
+      static_cast<size_t>(ops::cache_row_bytes(keys ? view.type_k : view.type_v, keys ? view.head_dim : view.v_dim)));
   const size_t pool = has_window_[static_cast<size_t>(layer)];
   for (int64_t i = 0; i < n_pages; ++i) {
     const std::byte* page = pools_[pool].page(tables_of(pool).table(sequence)[i]);
-    check(cudaMemcpy(copy.data() + i * in_page, page + (keys ? view.k : view.v), static_cast<size_t>(in_page), cudaMemcpyDeviceToHost), "reading the KV cache");
+    check(cudaMemcpy(copy.data() + i * in_page, page + (keys ? view.k : view.v), static_cast<size_t>(in_page),
+                     cudaMemcpyDeviceToHost),
+          "reading the KV cache");
   }
   for (int64_t position = 0; position < n_positions; ++position) {
     for (int64_t head = 0; head < view.n_kv_heads; ++head) {
       const std::byte* from = copy.data() + position / kCachePage * in_page + head * head_bytes;
-      keys ? get_key(view, from, position % kCachePage, row.data()) : get_value(view, from, position % kCachePage, row.data());
+      keys ? get_key(view, from, position % kCachePage, row.data())
+           : get_value(view, from, position % kCachePage, row.data());
       sink(row);
     }
   }
 }
 
-void KvCache::visit(int64_t sequence, int64_t n_positions, const std::function<void(std::span<const std::byte>)>& sink) const {
+void KvCache::visit(int64_t sequence, int64_t n_positions,
+                    const std::function<void(std::span<const std::byte>)>& sink) const {
   for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
     if (tables_.holds_window(sequence, i)) continue;
-    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) + " is not whole: what lies behind its layers' window was given back");
+    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) +
+                                       " is not whole: what lies behind its layers' window was given back");
   }
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
-      if (keys || !layers_[layer].values_in_keys) visit_rows(static_cast<int64_t>(layer), keys, sequence, n_positions, sink);
+      if (keys || !layers_[layer].values_in_keys)
+        visit_rows(static_cast<int64_t>(layer), keys, sequence, n_positions, sink);
     }
   }
 }

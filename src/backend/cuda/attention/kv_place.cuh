@@ -16,14 +16,17 @@ struct Place {
   std::byte* scale;
 };
 
-__device__ inline int64_t element_bytes(ops::CacheType type) { return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1; }
+__device__ inline int64_t element_bytes(ops::CacheType type) {
+  return type == ops::CacheType::f32 ? 4 : type == ops::CacheType::f16 ? 2 : 1;
+}
 
 // page: of the position.
 __device__ inline Place key_place(const CacheView& c, std::byte* page, int64_t head, int64_t position, int64_t j) {
   std::byte* tile = page + c.k + head * c.k_head_bytes + position / kKeyTile % kPageTiles * c.k_tile_bytes;
   const int64_t lane = position % kKeyTile, at = j * element_bytes(c.type_k);
   std::byte* scales = tile + c.n_pieces * kKeyTile * kPieceBytes;
-  return {tile + (at / kPieceBytes * kKeyTile + lane) * kPieceBytes + at % kPieceBytes, scales + (j / 32 * kKeyTile + lane) * 2};
+  return {tile + (at / kPieceBytes * kKeyTile + lane) * kPieceBytes + at % kPieceBytes,
+          scales + (j / 32 * kKeyTile + lane) * 2};
 }
 __device__ inline Place value_place(const CacheView& c, std::byte* page, int64_t head, int64_t position, int64_t j) {
   std::byte* row = page + c.v + head * c.v_head_bytes + position % kCachePage * c.v_row_bytes;
@@ -33,7 +36,8 @@ __device__ inline Place value_place(const CacheView& c, std::byte* page, int64_t
 // num::float_to_half: the instruction gives all its bits but those of a NaN.
 __device__ inline uint16_t rounded_half(float x) {
   const uint32_t bits = __float_as_uint(x);
-  return x == x ? __half_as_ushort(__float2half_rn(x)) : static_cast<uint16_t>(((bits >> 16) & 0x8000u) | 0x7E00u | ((bits >> 13) & 0x1FFu));
+  return x == x ? __half_as_ushort(__float2half_rn(x))
+                : static_cast<uint16_t>(((bits >> 16) & 0x8000u) | 0x7E00u | ((bits >> 13) & 0x1FFu));
 }
 
 // The whole warp calls it; inside: whether the lane has an element. With q8_0 all have.

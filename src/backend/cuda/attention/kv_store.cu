@@ -4,14 +4,15 @@
 namespace assay::backend::cuda {
 namespace {
 
-__global__ void store_kernel(CacheView cache, const float* k, const float* v, const int32_t* positions, const int32_t* sequences,
-                             int64_t n_tokens) {
+__global__ void store_kernel(CacheView cache, const float* k, const float* v, const int32_t* positions,
+                             const int32_t* sequences, int64_t n_tokens) {
   const int64_t warp = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
   const int64_t of_key = (cache.head_dim + 31) / 32, of_value = cache.values_in_keys ? 0 : (cache.v_dim + 31) / 32;
   const int64_t n = n_tokens * cache.n_kv_heads;
   if (warp >= n * (of_key + of_value)) return;
   const bool keys = warp < n * of_key;
-  const int64_t i = keys ? warp : warp - n * of_key, per_head = keys ? of_key : of_value, width = keys ? cache.head_dim : cache.v_dim;
+  const int64_t i = keys ? warp : warp - n * of_key, per_head = keys ? of_key : of_value,
+                width = keys ? cache.head_dim : cache.v_dim;
   const int64_t token = i / (cache.n_kv_heads * per_head), head = i / per_head % cache.n_kv_heads;
   const int64_t j = i % per_head * 32 + threadIdx.x % 32;
   const bool inside = j < width;
@@ -28,14 +29,14 @@ __global__ void store_kernel(CacheView cache, const float* k, const float* v, co
 
 }  // namespace
 
-void kv_store(const CacheView& cache, const float* k, const float* v, const int32_t* positions, const int32_t* sequences, int64_t n_tokens,
-              cudaStream_t stream) {
+void kv_store(const CacheView& cache, const float* k, const float* v, const int32_t* positions,
+              const int32_t* sequences, int64_t n_tokens, cudaStream_t stream) {
   const int64_t of_head = (cache.head_dim + 31) / 32 + (cache.values_in_keys ? 0 : (cache.v_dim + 31) / 32);
   const int64_t n_threads = n_tokens * cache.n_kv_heads * of_head * 32;
   constexpr int kThreads = 128;
   if (n_threads == 0) return;
-  store_kernel<<<static_cast<unsigned>((n_threads + kThreads - 1) / kThreads), kThreads, 0, stream>>>(cache, k, v, positions, sequences,
-                                                                                                      n_tokens);
+  store_kernel<<<static_cast<unsigned>((n_threads + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+      cache, k, v, positions, sequences, n_tokens);
 }
 
 }  // namespace assay::backend::cuda

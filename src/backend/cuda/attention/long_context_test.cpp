@@ -1,12 +1,13 @@
-// Attention of one token over contexts of up to 131,072 positions, as decode runs it: the heads are made, the new key and value stored and the
-// segments merged in the same kernels. Mode exact against the reference, mode fast against its own kernel for many tokens, by bits.
+// Attention of one token over contexts of up to 131,072 positions, as decode runs it: the heads are made, the new key
+// and value stored and the segments merged in the same kernels. Mode exact against the reference, mode fast against its
+// own kernel for many tokens, by bits.
 #include <cmath>
 
 #include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/attention/decode_attention.h"
-#include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/runtime/device_test.h"
 #include "ops/attention/attention.h"
 #include "support/random_weights.h"
 
@@ -20,13 +21,14 @@ struct Case {
   int64_t head_dim, n_heads, n_kv_heads, window, n_past;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << "K " << static_cast<int>(c.k) << " V " << static_cast<int>(c.v) << ", heads of " << c.head_dim << ", " << c.n_heads << " over "
-             << c.n_kv_heads << ", window " << c.window << ", after " << c.n_past;
+  return out << "K " << static_cast<int>(c.k) << " V " << static_cast<int>(c.v) << ", heads of " << c.head_dim << ", "
+             << c.n_heads << " over " << c.n_kv_heads << ", window " << c.window << ", after " << c.n_past;
 }
 
 // A cache with n_past positions, and the token after them.
 struct Context {
-  explicit Context(const Case& of) : c(of), layer{c.n_kv_heads, c.head_dim, c.window}, cache(std::span(&layer, 1), options()) {
+  explicit Context(const Case& of)
+      : c(of), layer{c.n_kv_heads, c.head_dim, c.window}, cache(std::span(&layer, 1), options()) {
     const int64_t n_all = c.n_past + 1, kv_width = c.n_kv_heads * c.head_dim;
     take_test_pages(cache, 1, n_all);
     cache.place(0, 0);
@@ -40,7 +42,8 @@ struct Context {
     for (int64_t t = 0; t < n_all; ++t) positions.push_back(static_cast<int32_t>(t));
     device_positions = upload(positions);
     zeros = upload(std::vector<int32_t>(positions.size(), 0));
-    kv_store(cache.layer(0), device_k.as<float>(), device_v.as<float>(), device_positions.as<int32_t>(), zeros.as<int32_t>(), c.n_past, nullptr);
+    kv_store(cache.layer(0), device_k.as<float>(), device_v.as<float>(), device_positions.as<int32_t>(),
+             zeros.as<int32_t>(), c.n_past, nullptr);
     check(cudaDeviceSynchronize(), "storing keys");
     n_segments = (n_all + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
     partials = poisoned(static_cast<size_t>(c.n_heads * n_segments * (c.head_dim + 2)));
@@ -107,8 +110,9 @@ void check_exact(const Case& c) {
   std::vector<float> expected(context.q.size());
   for (int64_t h = 0; h < c.n_heads; ++h) {
     const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim, width = c.n_kv_heads * c.head_dim, n = c.n_past + 1;
-    ops::attention_ref(context.q.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, width}, {values.data() + kv, n, c.head_dim, width},
-                       ops::first_visible(c.n_past, c.window), c.n_past, {.scale = context.scale()}, expected.data() + h * c.head_dim);
+    ops::attention_ref(context.q.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, width},
+                       {values.data() + kv, n, c.head_dim, width}, ops::first_visible(c.n_past, c.window), c.n_past,
+                       {.scale = context.scale()}, expected.data() + h * c.head_dim);
   }
   EXPECT_TRUE(same_floats(download<float>(context.y.data(), expected.size()), expected)) << c;
 }

@@ -11,8 +11,7 @@ constexpr size_t kPlacesBytes = 64 << 20, kPlacesMin = 2, kPlacesMax = 16;
 }  // namespace
 
 PageImages::PageImages(KvCache& cache, cudaStream_t runs)
-    : cache_(cache),
-      runs_(runs),
+    : cache_(cache), runs_(runs),
       n_places_(
           static_cast<int>(std::clamp(kPlacesBytes / std::max<size_t>(cache.page_bytes(), 1), kPlacesMin, kPlacesMax))),
       copies_(cache.own_tables(), *this) {

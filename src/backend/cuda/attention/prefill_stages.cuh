@@ -48,12 +48,8 @@ class Stages {
   using C = Cut<kHeadDim>;
   static constexpr int kElements = C::kElements, kStageKeys = C::kStageKeys, kLoads = C::kLoads;
   __device__ Stages(const CacheView& cache, int sequence, int64_t kv_head, float* memory)
-      : cache_(cache),
-        table_(table_of(cache, sequence)),
-        kv_head_(static_cast<int>(kv_head)),
-        memory_(memory),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        odd_(static_cast<int>(threadIdx.x) % 2),
+      : cache_(cache), table_(table_of(cache, sequence)), kv_head_(static_cast<int>(kv_head)), memory_(memory),
+        warp_(static_cast<int>(threadIdx.x) / 32), odd_(static_cast<int>(threadIdx.x) % 2),
         l_(static_cast<int>(threadIdx.x) % 32 / 2) {}
 
   // Stage i of the segment's keys: kElements elements of all groups, a warp a group. Positions that nobody sees are

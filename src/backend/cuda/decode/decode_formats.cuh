@@ -1,10 +1,11 @@
-// What a lane of a decode kernel makes of a block of weights in shared memory (decode_ring.cuh; superblocks: decode_superblocks.cuh) and of its block
-// of the row (decode_places.cuh).
-// A format says which of a matrix's parts (matrix.h) its weights and scales are, and how many bytes a block has of them. Rows in a slot begin kSkew
-// bytes after whole groups of banks: what lanes read at the same time of several rows is then on different ones.
-// Of a quantised format each of a warp's 32 lanes has one of the contract's chains: a chunk of one of four rows, whose blocks it takes in order by
-// itself; of float weights four lanes have a chunk of two rows. 32 bytes that are used together are read as two halves, in swapped order by
-// lanes of odd chunks, and so are the elements of the row that meet them: the groups of banks are then all different.
+// What a lane of a decode kernel makes of a block of weights in shared memory (decode_ring.cuh; superblocks:
+// decode_superblocks.cuh) and of its block of the row (decode_places.cuh). A format says which of a matrix's parts
+// (matrix.h) its weights and scales are, and how many bytes a block has of them. Rows in a slot begin kSkew bytes after
+// whole groups of banks: what lanes read at the same time of several rows is then on different ones. Of a quantised
+// format each of a warp's 32 lanes has one of the contract's chains: a chunk of one of four rows, whose blocks it takes
+// in order by itself; of float weights four lanes have a chunk of two rows. 32 bytes that are used together are read as
+// two halves, in swapped order by lanes of odd chunks, and so are the elements of the row that meet them: the groups of
+// banks are then all different.
 #pragma once
 
 #include "backend/cuda/decode/decode_lanes.cuh"
@@ -41,7 +42,8 @@ struct OfChains {
   }
   static __device__ float finish(Sum c, const Seat&, int n_chunks) { return chunks_sum(c, n_chunks); }
 };
-// Those of float weights: lane `part` of a chunk holds the contract's lanes 8 part .. 8 part + 7 of two rows, in odd chunks the second one first.
+// Those of float weights: lane `part` of a chunk holds the contract's lanes 8 part .. 8 part + 7 of two rows, in odd
+// chunks the second one first.
 struct OfFloats {
   static constexpr int kRows = 2;
   struct Sum {
@@ -68,7 +70,8 @@ struct OfFloats {
 // Blocks of 32.
 struct DecodeQ8_0 {
   static constexpr tensor::DType kDType = tensor::DType::Q8_0;
-  static constexpr int kAtOnce = 1, kUnrolled = 4, kWeightsPart = 1, kBlockBytes = 32, kSkew = 32, kScalesPart = 0, kScaleBytes = 2;
+  static constexpr int kAtOnce = 1, kUnrolled = 4, kWeightsPart = 1, kBlockBytes = 32, kSkew = 32, kScalesPart = 0,
+                       kScaleBytes = 2;
 
   template <class Row>
   static __device__ void add(float& c, const LanePlace& p, int) {
@@ -84,10 +87,12 @@ struct DecodeQ8_0 {
   }
 };
 
-// A block is 16 bytes: a lane takes two at once, the second first where its chunk is odd. Past the chunk's end it finds anything, and leaves it out.
+// A block is 16 bytes: a lane takes two at once, the second first where its chunk is odd. Past the chunk's end it finds
+// anything, and leaves it out.
 template <bool kHasMin>
 struct DecodeNibbles32 {
-  static constexpr int kAtOnce = 2, kUnrolled = 2, kWeightsPart = 1, kBlockBytes = 16, kSkew = 32, kScalesPart = 0, kScaleBytes = kHasMin ? 4 : 2;
+  static constexpr int kAtOnce = 2, kUnrolled = 2, kWeightsPart = 1, kBlockBytes = 16, kSkew = 32, kScalesPart = 0,
+                       kScaleBytes = kHasMin ? 4 : 2;
 
   struct Term {
     float t, d;
@@ -128,7 +133,8 @@ struct DecodeQ4_1 : DecodeNibbles32<true> {
 template <class W, tensor::DType kType>
 struct DecodeFloat {
   static constexpr tensor::DType kDType = kType;
-  static constexpr int kAtOnce = 1, kUnrolled = 4, kWeightsPart = 0, kBlockBytes = 32 * sizeof(W), kSkew = sizeof(W) == 2 ? 64 : 16;
+  static constexpr int kAtOnce = 1, kUnrolled = 4, kWeightsPart = 0, kBlockBytes = 32 * sizeof(W),
+                       kSkew = sizeof(W) == 2 ? 64 : 16;
   static constexpr int kScalesPart = 0, kScaleBytes = 0;
 
   static __device__ void take(const uint8_t* from, float (&out)[8]) {
@@ -142,7 +148,8 @@ struct DecodeFloat {
   }
   template <class Row>
   static __device__ void add(OfFloats::Sum& sum, const LanePlace& p, int) {
-    const float4 a = *reinterpret_cast<const float4*>(p.x + p.swap), b = *reinterpret_cast<const float4*>(p.x + (16 - p.swap));
+    const float4 a = *reinterpret_cast<const float4*>(p.x + p.swap),
+                 b = *reinterpret_cast<const float4*>(p.x + (16 - p.swap));
     const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
     for (int r = 0; r < OfFloats::kRows; ++r) {

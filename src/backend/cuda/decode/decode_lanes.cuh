@@ -1,11 +1,12 @@
-// What the decode kernels share, however their weights come into shared memory (decode_ring.cuh, decode_steps.cuh): how a lane reads them there,
-// the products of bytes, the tree over an output's chunks, and writing what a unit of work has made.
+// What the decode kernels share, however their weights come into shared memory (decode_ring.cuh, decode_steps.cuh): how
+// a lane reads them there, the products of bytes, the tree over an output's chunks, and writing what a unit of work has
+// made.
 #pragma once
 
 #include "backend/cuda/decode/decode_places.cuh"
+#include "backend/cuda/decode/gemv_formats.cuh"
 #include "backend/cuda/rows/gather.cuh"
 #include "backend/cuda/rows/usual_gate.cuh"
-#include "backend/cuda/decode/gemv_formats.cuh"
 #include "num/math.h"
 #include "ops/rows/activation.h"
 #include "quant/steps.h"
@@ -28,7 +29,8 @@ __device__ inline int32_t dot_bytes(uint4 w, uint32_t mask, uint4 q, int32_t sum
   asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(w.w & mask), "r"(q.w));
   return sum;
 }
-inline constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu, kHighNibbles = 0xF0F0F0F0u;  // high ones stay where they are: their dot is 16 times as large
+inline constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu,
+                          kHighNibbles = 0xF0F0F0F0u;  // high ones stay where they are: their dot is 16 times as large
 
 template <int kPlanes>
 __device__ inline float joined(const int32_t (&i)[kPlanes]) {
@@ -53,10 +55,12 @@ __device__ inline float gated(ops::ActivationFunction activation, float y) {
   return usual_activation(activation, y) * up;
 }
 
-// Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls it. part: which of a unit's
-// kRows rows it is, with a gate those of the second half being the other matrix's; chunk: the lane's; mine: whether the lane has a product.
+// Writes the product y of a lane's row of a matrix, or gates, adds and sends it, as the gate says. The whole warp calls
+// it. part: which of a unit's kRows rows it is, with a gate those of the second half being the other matrix's; chunk:
+// the lane's; mine: whether the lane has a product.
 template <int kRows, bool kOfShard, class Linear>
-__device__ void write_product(const DecodeGate& gate, const Linear& to, int row, int part, int chunk, bool mine, float residual, float y) {
+__device__ void write_product(const DecodeGate& gate, const Linear& to, int row, int part, int chunk, bool mine,
+                              float residual, float y) {
   if (const SumsTask& sums = gate.sums; kOfShard && sums.n_shards > 0) {
     if (mine) send_sum(sums, row * sums.n_shards + (chunk * sums.n_shards) / 8, y);
     return;

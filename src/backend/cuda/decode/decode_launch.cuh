@@ -1,5 +1,5 @@
-// What launches of the decode kernels share: the formats that a kernel knows, the start of a task, how its units are dealt to blocks and its warps to
-// matrices, the shared memory of a block.
+// What launches of the decode kernels share: the formats that a kernel knows, the start of a task, how its units are
+// dealt to blocks and its warps to matrices, the shared memory of a block.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace assay::backend::cuda {
 
 // What a task of any of the kernels begins with: the row's blocks and the matrices' units, each of so many rows.
 template <class Task, class List, class Row>
-Task start_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int rows_of_unit) {
+Task start_task(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                int rows_of_unit) {
   Task task;
   task.source = source;
   task.gate = gate;
@@ -60,13 +61,15 @@ BlockShares share_blocks(const Task& task, const Queue& queue) {
   return {n_blocks, (n_units + n_blocks - 1) / n_blocks, n_bytes / n_blocks};
 }
 
-// The fewest warps for a matrix with which none has more than `most` bytes of each block of a row; 0 where one unit is more.
+// The fewest warps for a matrix with which none has more than `most` bytes of each block of a row; 0 where one unit is
+// more.
 template <class List, class Linear>
 int warps_for(const Linear& linear, int most) {
   const int units = most / List::block_bytes(linear.format);
   return units > 0 ? (linear.n_units + units - 1) / units : 0;
 }
-// Warps to matrices: the warp that has most has as few bytes as can be. Each matrix has one at least. The most units of a warp.
+// Warps to matrices: the warp that has most has as few bytes as can be. Each matrix has one at least. The most units of
+// a warp.
 template <class List, class Task>
 int share_warps(Task& task, int n_warps) {
   const auto linears = std::span(task.linear).first(static_cast<size_t>(task.gate.y != nullptr ? 1 : task.n_linears));
@@ -118,13 +121,16 @@ void launch_blocks(Kernel kernel, int n_blocks, int threads, int bytes, const Ta
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), threads, static_cast<size_t>(bytes), task);
 }
 
-// The registers of blocks with fillers are as if a block had so many threads: so that two of ten warps have a multiprocessor's, or one of twelve and
-// one of attention.
+// The registers of blocks with fillers are as if a block had so many threads: so that two of ten warps have a
+// multiprocessor's, or one of twelve and one of attention.
 inline constexpr int kThreadsAsIf = 640;
 
 // One file each, for they compile long.
-void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue);
-void decode_linears_32(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, int planes, const Queue& queue);
-void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue);
+void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                        int planes, const Queue& queue);
+void decode_linears_32(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                       int planes, const Queue& queue);
+void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                          const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -1,7 +1,8 @@
-// The kernel of decode.h for weights in blocks of 32 and floats. A block of threads per multiprocessor; its warps fetch weights before the kernel
-// waits for the one ahead of it: the memory works while the chain of dependent kernels has its latency. One kernel serves a model's products with a
-// gate and without, long ones and short ones: what runs after the wait lies in the caches of instructions from the product before (two kernels in
-// turns cost a token a tenth of its time).
+// The kernel of decode.h for weights in blocks of 32 and floats. A block of threads per multiprocessor; its warps fetch
+// weights before the kernel waits for the one ahead of it: the memory works while the chain of dependent kernels has
+// its latency. One kernel serves a model's products with a gate and without, long ones and short ones: what runs after
+// the wait lies in the caches of instructions from the product before (two kernels in turns cost a token a tenth of its
+// time).
 #pragma once
 
 #include "backend/cuda/decode/decode_launch.cuh"
@@ -20,7 +21,8 @@ struct DecodeFormats : FormatList<F...> {
   }
   // The parts of a unit's halves in slots for so many blocks of a row.
   static void cut(const Parts& first, const Parts& second, int n_of_slot, int n_of_row, DecodeLinear& linear) {
-    DecodeFormats::visit(linear.format, [&]<class One>(One) { cut_as<One>(first, second, n_of_slot, n_of_row, linear); });
+    DecodeFormats::visit(linear.format,
+                         [&]<class One>(One) { cut_as<One>(first, second, n_of_slot, n_of_row, linear); });
   }
 
  private:
@@ -28,15 +30,18 @@ struct DecodeFormats : FormatList<F...> {
   static void cut_as(const Parts& first, const Parts& second, int n_of_slot, int n_of_row, DecodeLinear& linear) {
     constexpr int kHalf = Shared::kRows / 2;
     const bool is_pair = linear.rows_of_one == kHalf;
-    const int rows = std::min(linear.n_rows, linear.rows_of_one), halves[2] = {std::min(rows, kHalf), is_pair ? std::min(rows, kHalf) : rows - kHalf};
+    const int rows = std::min(linear.n_rows, linear.rows_of_one),
+              halves[2] = {std::min(rows, kHalf), is_pair ? std::min(rows, kHalf) : rows - kHalf};
     const auto part_of = [&](int i, int block_bytes, int stride) {
       const int row = n_of_row * block_bytes;
       DecodePart to{{first.base[i], second.base[i]}, block_bytes, stride, {}, {}};
       if (!is_pair && rows > kHalf) to.base[1] += kHalf * row;
-      for (int h = 0; h < 2; ++h) to.next_row[h] = halves[h] > 1 ? row : 0, to.half_bytes[h] = std::max(halves[h], 1) * row;
+      for (int h = 0; h < 2; ++h)
+        to.next_row[h] = halves[h] > 1 ? row : 0, to.half_bytes[h] = std::max(halves[h], 1) * row;
       return to;
     };
-    linear.weights = part_of(One::kWeightsPart, One::kBlockBytes, row_stride_of(n_of_slot * One::kBlockBytes, One::kSkew));
+    linear.weights =
+        part_of(One::kWeightsPart, One::kBlockBytes, row_stride_of(n_of_slot * One::kBlockBytes, One::kSkew));
     linear.scales = part_of(One::kScalesPart, One::kScaleBytes, scales_stride_of(kHalf * n_of_row, One::kScaleBytes));
   }
 };
@@ -47,8 +52,8 @@ struct DecodeLayout {
   int slots_min;     // units come in steps where fewer slots of whole rows would have room
   int depth_max;     // slots of a warp, four at most
 };
-// By what a multiprocessor has to fetch: little, or more than kFewBytes. What is long streams best through a ring in all of the shared memory, with
-// two slots a warp even where these take parts of rows.
+// By what a multiprocessor has to fetch: little, or more than kFewBytes. What is long streams best through a ring in
+// all of the shared memory, with two slots a warp even where these take parts of rows.
 struct DecodeLayouts {
   DecodeLayout few, many = {.shared_bytes = 220 * 1024, .slots_min = 16, .depth_max = 4};
 };
@@ -87,7 +92,8 @@ __global__ void __launch_bounds__((kFills ? kThreadsAsIf : kWalkerThreads), (kFi
   if (Row::kOfShard) tell_shards(task.gate.send, gridDim.x);
 }
 
-// Cuts the matrices into slots of so many blocks of each chunk (0: whole rows); the bytes of a slot's weights and of a unit's scales.
+// Cuts the matrices into slots of so many blocks of each chunk (0: whole rows); the bytes of a slot's weights and of a
+// unit's scales.
 template <class List>
 void cut_slots(DecodeTask& task, std::span<const LinearTask> linears, int step) {
   task.step = step;
@@ -96,16 +102,19 @@ void cut_slots(DecodeTask& task, std::span<const LinearTask> linears, int step) 
   task.slot_bytes = task.scales_stride = 0;
   for (int i = 0; i < task.n_linears; ++i) {
     DecodeLinear& linear = task.linear[i];
-    const Parts &first = linears[static_cast<size_t>(i)].w->parts, &second = task.gate.y != nullptr ? linears[1].w->parts : first;
+    const Parts &first = linears[static_cast<size_t>(i)].w->parts,
+                &second = task.gate.y != nullptr ? linears[1].w->parts : first;
     List::cut(first, second, step == 0 ? task.n_blocks : 8 * step, task.n_blocks, linear);
     task.slot_bytes = std::max(task.slot_bytes, List::Shared::kRows * linear.weights.stride);
     task.scales_stride = std::max(task.scales_stride, 2 * linear.scales.stride);
   }
 }
 
-// Walkers, steps and slots of blocks that take so many units each, and where they are in a block's shared memory; the bytes of it.
+// Walkers, steps and slots of blocks that take so many units each, and where they are in a block's shared memory; the
+// bytes of it.
 template <class List, class Row>
-int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeLayout& layout, int n_blocks, int units_each) {
+int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeLayout& layout, int n_blocks,
+            int units_each) {
   constexpr int kPast = 32;  // the last slot's end is read past, and not used
   const int longest = longest_chunk(task.n_blocks);
   task.barriers_begin = rounded_to_128(Row::bytes(task.source.d / Row::kBlock));
@@ -124,9 +133,12 @@ int lay_out(DecodeTask& task, std::span<const LinearTask> linears, const DecodeL
   }
   task.n_walkers = std::max(wanted, 1);
   while (task.n_walkers > 1 && slots(task.n_walkers) < task.n_walkers) --task.n_walkers;
-  // A walker's scales of the unit after the next one come when its first step has a slot: it must be through with the unit before.
-  const int rounds = share_warps<List>(task, n_blocks * task.n_walkers), most = task.step == 0 ? rounds : std::min(rounds, 2) * task.n_steps;
-  task.depth = std::clamp(slots(task.n_walkers) / task.n_walkers, 1, std::min({most, task.step == 0 ? most : task.n_steps + 1, layout.depth_max}));
+  // A walker's scales of the unit after the next one come when its first step has a slot: it must be through with the
+  // unit before.
+  const int rounds = share_warps<List>(task, n_blocks * task.n_walkers),
+            most = task.step == 0 ? rounds : std::min(rounds, 2) * task.n_steps;
+  task.depth = std::clamp(slots(task.n_walkers) / task.n_walkers, 1,
+                          std::min({most, task.step == 0 ? most : task.n_steps + 1, layout.depth_max}));
   if (task.step == 0) {
     task.scales_begin = task.slot_bytes;
     task.slot_bytes += rounded_to_128(task.scales_stride);
@@ -149,20 +161,23 @@ DecodeTask decode_task(const DecodeSource& source, std::span<const LinearTask> l
 }
 
 template <class List, class Row>
-void launch_decode(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const DecodeLayouts& layouts,
-                   const Queue& queue) {
+void launch_decode(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                   const DecodeLayouts& layouts, const Queue& queue) {
   if constexpr (!Row::kOfShard) {
     if (is_of_shard(source, gate)) return launch_decode<List, OfShard<Row>>(source, linears, gate, layouts, queue);
   }
   DecodeTask task = decode_task<List, Row>(source, linears, gate);
   const BlockShares shares = share_blocks<List>(task, queue);
   const DecodeLayout& layout = shares.bytes_each <= kFewBytes ? layouts.few : layouts.many;
-  // A long row, as the gate leaves it, is not there at once: where what is fetched ahead of it is much, the next layer's would stand in its way.
+  // A long row, as the gate leaves it, is not there at once: where what is fetched ahead of it is much, the next
+  // layer's would stand in its way.
   if (reads_gate(source, task) && shares.bytes_each > kMuchAhead) task.next_start = NextStart::after_wait;
   const int bytes = lay_out<List, Row>(task, linears, layout, shares.n_blocks, shares.units_each);
-  // A filler is for blocks of 32, whose warps do without the registers that it takes, in narrow models; in wide ones it costs 8 %.
+  // A filler is for blocks of 32, whose warps do without the registers that it takes, in narrow models; in wide ones it
+  // costs 8 %.
   if constexpr (List::kHasScales && !Row::kOfShard) {
-    if (!is_wide(source, task)) return launch_blocks(decode_kernel<List, Row, true>, shares.n_blocks, kWalkerThreads + 32, bytes, task, queue);
+    if (!is_wide(source, task))
+      return launch_blocks(decode_kernel<List, Row, true>, shares.n_blocks, kWalkerThreads + 32, bytes, task, queue);
   }
   launch_blocks(decode_kernel<List, Row, false>, shares.n_blocks, kWalkerThreads, bytes, task, queue);
 }

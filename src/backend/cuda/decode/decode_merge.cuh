@@ -1,4 +1,5 @@
-// What the kernels of decode_attention.h share: their task, and the merge of segments by the block of threads that comes last.
+// What the kernels of decode_attention.h share: their task, and the merge of segments by the block of threads that
+// comes last.
 #pragma once
 
 #include "backend/cuda/attention/decode_attention.h"
@@ -24,7 +25,8 @@ struct DecodeAttentionTask {
   bool lets_early = true;
 };
 
-// Heads of 64 or 128 elements over a cache in half precision (decode_attention_f16.cu); false, and nothing done, for others.
+// Heads of 64 or 128 elements over a cache in half precision (decode_attention_f16.cu); false, and nothing done, for
+// others.
 bool decode_attention_f16(const DecodeAttentionTask& task, bool four, const Queue& queue);
 
 template <int kHeads>
@@ -38,8 +40,8 @@ __device__ inline float* partials_of(const DecodeAttentionTask& task, int head, 
   return task.partials + (head * task.n_segments + segment) * (head_dim + 2);
 }
 
-// The factors of the merge of segments 1 .. n - 1 into segment 0, by the warp of a head; m: their maxima, `stride` floats apart. All in shared
-// memory. The maximum of all is put in the place of the first.
+// The factors of the merge of segments 1 .. n - 1 into segment 0, by the warp of a head; m: their maxima, `stride`
+// floats apart. All in shared memory. The maximum of all is put in the place of the first.
 __device__ inline void merge_factors(float* m, int stride, int n, float* a, float* b) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   float above = m[0];
@@ -63,13 +65,15 @@ __device__ inline void merge_factors(float* m, int stride, int n, float* a, floa
   if (lane == 0) m[0] = above;
 }
 
-// All segments of the block's heads, ascending, in shared memory: `room` of so many floats takes at least two segments of all heads. Where
-// it does not take all of them, what is merged is the first segment of the next go.
+// All segments of the block's heads, ascending, in shared memory: `room` of so many floats takes at least two segments
+// of all heads. Where it does not take all of them, what is merged is the first segment of the next go.
 template <int kHeads>
-__device__ void merge_segments(const DecodeAttentionTask& task, int head_dim, int first_head, int n, float* room, int n_room,
-                               MergeShared<kHeads>& s) {
-  constexpr int kOfHead = kAttentionThreads / kHeads, kAsked = 16;  // threads; pairs of floats that each asks for at once
-  const int t = static_cast<int>(threadIdx.x), warp = t / 32, width = head_dim + 2, n_at_once = min(n_room / (kHeads * width), kMergedAhead);
+__device__ void merge_segments(const DecodeAttentionTask& task, int head_dim, int first_head, int n, float* room,
+                               int n_room, MergeShared<kHeads>& s) {
+  constexpr int kOfHead = kAttentionThreads / kHeads,
+                kAsked = 16;  // threads; pairs of floats that each asks for at once
+  const int t = static_cast<int>(threadIdx.x), warp = t / 32, width = head_dim + 2,
+            n_at_once = min(n_room / (kHeads * width), kMergedAhead);
   const int head_floats = n_at_once * width;
   for (int done = 0; done < n;) {
     const int first = done == 0 ? 0 : 1, n_now = min(n - done, n_at_once - first), n_pairs = n_now * width / 2;
@@ -120,8 +124,8 @@ __device__ void merge_segments(const DecodeAttentionTask& task, int head_dim, in
 
 // After the block has written what it has of its segment: the last of n blocks merges all.
 template <int kHeads>
-__device__ void merge_if_last(const DecodeAttentionTask& task, int head_dim, int first_head, int n, float* room, int n_room,
-                              MergeShared<kHeads>& s) {
+__device__ void merge_if_last(const DecodeAttentionTask& task, int head_dim, int first_head, int n, float* room,
+                              int n_room, MergeShared<kHeads>& s) {
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) s.last = atomicAdd(task.arrived + blockIdx.x, 1u) == static_cast<uint32_t>(n) - 1 ? 1u : 0u;

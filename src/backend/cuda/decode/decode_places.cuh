@@ -1,7 +1,8 @@
-// Decode of one token: where the finished row lies in shared memory. Of integers each block has a record, so that a lane's loads are one
-// register and constants. A lane reads 16 bytes at a time, eight neighbouring lanes four rows of two neighbouring chunks: so that the eight chunks
-// are on eight different groups of banks, where their lengths let them, records of superblocks stand further by 16 bytes times their chunk. What is
-// of 32 bytes is read by lanes of odd chunks in swapped halves, and those records stand 32 bytes further for every pair of chunks.
+// Decode of one token: where the finished row lies in shared memory. Of integers each block has a record, so that a
+// lane's loads are one register and constants. A lane reads 16 bytes at a time, eight neighbouring lanes four rows of
+// two neighbouring chunks: so that the eight chunks are on eight different groups of banks, where their lengths let
+// them, records of superblocks stand further by 16 bytes times their chunk. What is of 32 bytes is read by lanes of odd
+// chunks in swapped halves, and those records stand 32 bytes further for every pair of chunks.
 #pragma once
 
 #include "backend/cuda/decode/decode_row.cuh"
@@ -30,13 +31,14 @@ struct RowA256 : MadeByWalkers {
   uint8_t* memory;
   ChunkOf chunk_of;
 
-  // Records of neighbouring chunks stand 16 bytes further: lanes that read the same piece of eight chunks read eight groups of banks.
+  // Records of neighbouring chunks stand 16 bytes further: lanes that read the same piece of eight chunks read eight
+  // groups of banks.
   static __device__ int place(int i, int chunk) { return i * kRecord + 16 * chunk; }
   static __host__ __device__ constexpr int bytes(int n_blocks) { return n_blocks * kRecord + 112; }
   __device__ RowA256(uint8_t* place, int n_blocks) : memory(place), chunk_of(n_blocks) {}
   __device__ int place(int i) const { return place(i, chunk_of(i)); }
-  // n blocks of the row, one or two, by a whole warp. Of two, lanes of even numbers have what is one for a block of the first, others of the
-  // second.
+  // n blocks of the row, one or two, by a whole warp. Of two, lanes of even numbers have what is one for a block of the
+  // first, others of the second.
   template <int n>
   __device__ void put(const Eight* x, const int* place) const {
     const bool second = n == 2 && threadIdx.x % 2 != 0;
@@ -66,7 +68,9 @@ struct RowA256 : MadeByWalkers {
     to[0] = words[0];
     to[32] = words[1];
   }
-  static __device__ int sums_of(const uint32_t (&words)[2]) { return both_sums(sum_of_bytes(words[0], 0), sum_of_bytes(words[1], 0)); }
+  static __device__ int sums_of(const uint32_t (&words)[2]) {
+    return both_sums(sum_of_bytes(words[0], 0), sum_of_bytes(words[1], 0));
+  }
   // Sums of four elements each become those of 16 and 32.
   template <int n>
   static __device__ void store_sums(const int (&of_lane)[n], bool second, uint8_t* of_16, uint8_t* of_32) {
@@ -143,7 +147,8 @@ struct RowF32 : MadeByWalkers {
   }
 };
 
-// Of the kernels of a model's shards, which send what they make or wait for what others send; those of one GPU have nothing of it.
+// Of the kernels of a model's shards, which send what they make or wait for what others send; those of one GPU have
+// nothing of it.
 template <class Row>
 struct OfShard : Row {
   static constexpr bool kOfShard = true;

@@ -1,7 +1,8 @@
-// How the warps of a decode kernel come by weights in blocks of 32 and floats. A unit of work is four rows of a matrix (two of float weights), with a
-// gate half of them of each of two matrices. A warp takes units in turn and has a ring of slots in shared memory for them, which it fills ahead: a
-// slot holds a step, which is whole rows where they are short, else a few blocks of each of the contract's chunks. Scales come for the whole unit
-// with its first step. All of it comes in runs of many neighbouring bytes: what is fetched here and there by 16 bytes comes at a fraction of the
+// How the warps of a decode kernel come by weights in blocks of 32 and floats. A unit of work is four rows of a matrix
+// (two of float weights), with a gate half of them of each of two matrices. A warp takes units in turn and has a ring
+// of slots in shared memory for them, which it fills ahead: a slot holds a step, which is whole rows where they are
+// short, else a few blocks of each of the contract's chunks. Scales come for the whole unit with its first step. All of
+// it comes in runs of many neighbouring bytes: what is fetched here and there by 16 bytes comes at a fraction of the
 // memory's rate. One thread asks for them, with operands that its warp shares: a run is then one instruction.
 #pragma once
 
@@ -11,8 +12,8 @@
 
 namespace assay::backend::cuda {
 
-// A part of a matrix: its weights, or its scales. A unit's rows are two halves, with a gate of two matrices. Of a matrix with fewer rows than a unit
-// the first ones are fetched for those that are not there.
+// A part of a matrix: its weights, or its scales. A unit's rows are two halves, with a gate of two matrices. Of a
+// matrix with fewer rows than a unit the first ones are fetched for those that are not there.
 struct DecodePart {
   const uint8_t* base[2] = {};  // of the halves, counted from the unit's first row
   int32_t bytes = 0;            // of a block, 0: there is none
@@ -23,8 +24,9 @@ struct DecodePart {
 struct DecodeLinear {
   DecodePart weights, scales;
   int32_t format = 0;  // index into the kernel's list
-  int32_t n_rows = 0, n_units = 0, first_warp = 0, n_warps = 0;  // of the warps of the grid, each of which keeps to one matrix
-  int32_t rows_of_one = 0, last_first = 0;                       // of a unit's rows those of one matrix; the last unit's first row
+  int32_t n_rows = 0, n_units = 0, first_warp = 0,
+          n_warps = 0;                      // of the warps of the grid, each of which keeps to one matrix
+  int32_t rows_of_one = 0, last_first = 0;  // of a unit's rows those of one matrix; the last unit's first row
   const float* bias = nullptr;
   float* y = nullptr;  // null: nobody reads it
 };
@@ -36,25 +38,35 @@ struct DecodeTask {
   DecodeSource source;
   DecodeLinear linear[kLinearsMax];  // with a gate two, of one shape and format
   DecodeGate gate;
-  int32_t n_linears = 0, n_blocks = 0;       // blocks of a row
-  int32_t n_chunks = 8;  // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
-  int32_t n_walkers = 0, depth = 0;          // warps of a block that take units; slots of a warp
+  int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
+  int32_t n_chunks =
+      8;  // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
+  int32_t n_walkers = 0, depth = 0;  // warps of a block that take units; slots of a warp
   NextStart next_start = NextStart::at_once;
-  int32_t step = 0, n_steps = 0;             // blocks of each chunk in a slot, 0: whole rows; steps of a unit
-  int32_t slot_bytes = 0, scales_stride = 0;  // scales of whole rows are in the slots, else each warp has two places for them
+  int32_t step = 0, n_steps = 0;  // blocks of each chunk in a slot, 0: whole rows; steps of a unit
+  int32_t slot_bytes = 0,
+          scales_stride = 0;  // scales of whole rows are in the slots, else each warp has two places for them
   // In shared memory. made_at: a word that tells whether the row is made.
   int32_t barriers_begin = 0, made_at = 0, floats_begin = 0, ring_begin = 0, scales_begin = 0;
 };
 
 __host__ __device__ constexpr int row_stride_of(int bytes, int skew) { return (bytes + 127 - skew) / 128 * 128 + skew; }
 // Scales of so many blocks, from the whole 16 bytes on that they begin in to those that they end in.
-__host__ __device__ constexpr int scales_stride_of(int n_blocks, int bytes) { return bytes > 0 ? (n_blocks * bytes + 30) / 16 * 16 : 0; }
+__host__ __device__ constexpr int scales_stride_of(int n_blocks, int bytes) {
+  return bytes > 0 ? (n_blocks * bytes + 30) / 16 * 16 : 0;
+}
 __host__ __device__ constexpr int longest_chunk(int n_blocks) { return (n_blocks + 7) / 8; }
-__device__ inline int chunk_begin(int chunk, int n_blocks) { return chunk * n_blocks / 8; }  // quant::chunk_begin of rows that decode serves
+__device__ inline int chunk_begin(int chunk, int n_blocks) {
+  return chunk * n_blocks / 8;
+}  // quant::chunk_begin of rows that decode serves
 
 // The warps of a block meet when the barriers of its slots are made; those that make them do not wait.
-__device__ inline void slots_made(int n_fillers) { asm volatile("bar.arrive 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
-__device__ inline void wait_for_slots(int n_fillers) { asm volatile("bar.sync 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory"); }
+__device__ inline void slots_made(int n_fillers) {
+  asm volatile("bar.arrive 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory");
+}
+__device__ inline void wait_for_slots(int n_fillers) {
+  asm volatile("bar.sync 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory");
+}
 
 __device__ inline void arrive_when_fetched(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
@@ -76,7 +88,8 @@ struct Runs {
     if constexpr (kHasCopyEngine) {
       copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
     } else {
-      for (int at = 16 * static_cast<int>(threadIdx.x % 32); at < bytes; at += 512) fetch_16(to + static_cast<uint32_t>(at), from + at);
+      for (int at = 16 * static_cast<int>(threadIdx.x % 32); at < bytes; at += 512)
+        fetch_16(to + static_cast<uint32_t>(at), from + at);
     }
   }
   static __device__ void close(uint32_t barrier) {
@@ -85,10 +98,11 @@ struct Runs {
   // Whether the phase of this parity has ended.
   static __device__ bool has_come(uint32_t barrier, uint32_t parity) {
     uint32_t is;
-    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}\n"
-                 : "=r"(is)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}\n"
+        : "=r"(is)
+        : "r"(barrier), "r"(parity)
+        : "memory");
     return is != 0;
   }
   static __device__ void wait(uint32_t barrier, uint32_t parity) {
@@ -98,7 +112,8 @@ struct Runs {
       asm volatile(
           "{\n.reg .pred done;\nAGAIN:\n"
           "mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
-          "@!done bra AGAIN;\n}\n" ::"r"(barrier), "r"(parity)
+          "@!done bra AGAIN;\n}\n" ::"r"(barrier),
+          "r"(parity)
           : "memory");
     }
   }
@@ -106,9 +121,12 @@ struct Runs {
 
 __device__ inline bool is_pair(const DecodeTask& task) { return task.gate.y != nullptr; }
 // A unit's first row: the last units of a matrix may share rows.
-__device__ inline int first_row_of(const DecodeLinear& linear, int unit) { return min(unit * linear.rows_of_one, linear.last_first); }
+__device__ inline int first_row_of(const DecodeLinear& linear, int unit) {
+  return min(unit * linear.rows_of_one, linear.last_first);
+}
 
-// Of a warp that runs together one thread, known as one by the compiler: the operands of a copy are then what the warp shares.
+// Of a warp that runs together one thread, known as one by the compiler: the operands of a copy are then what the warp
+// shares.
 __device__ inline bool is_elected() {
   if constexpr (kHasCopyEngine) {
     uint32_t is;
@@ -203,12 +221,16 @@ class DecodeFetch {
     Run scales[2];
     if (step_ == 0) find_scales(row, scales, bytes);
     Runs::announce(bytes, barrier);
-    if (step_ == 0) fetch_scales(scales, memory_ + static_cast<uint32_t>(task_.scales_begin + (2 * warp_ + round_) * task_.scales_stride), barrier);
+    if (step_ == 0)
+      fetch_scales(scales,
+                   memory_ + static_cast<uint32_t>(task_.scales_begin + (2 * warp_ + round_) * task_.scales_stride),
+                   barrier);
 #pragma unroll 1
     for (int chunk = 0; chunk < 8; ++chunk) {
       const int begin = chunk_begin(chunk, task_.n_blocks) + at, left = chunk_begin(chunk + 1, task_.n_blocks) - begin;
       if (left <= 0) continue;
-      fetch_weights(row, to + static_cast<uint32_t>(chunk * task_.step * linear().weights.bytes), begin, min(left, task_.step), barrier);
+      fetch_weights(row, to + static_cast<uint32_t>(chunk * task_.step * linear().weights.bytes), begin,
+                    min(left, task_.step), barrier);
     }
     Runs::close(barrier);
   }
@@ -230,7 +252,8 @@ class DecodeFetch {
   }
   __device__ void fetch_scales(const Run (&runs)[2], uint32_t to, uint32_t barrier) const {
 #pragma unroll
-    for (int h = 0; h < kScaleRuns; ++h) Runs::fetch(to + static_cast<uint32_t>(h * linear().scales.stride), runs[h].from, runs[h].bytes, barrier);
+    for (int h = 0; h < kScaleRuns; ++h)
+      Runs::fetch(to + static_cast<uint32_t>(h * linear().scales.stride), runs[h].from, runs[h].bytes, barrier);
   }
 
   // Of the unit's rows so many blocks from `begin` on.
@@ -256,8 +279,9 @@ class DecodeFetch {
   uint32_t ring_, barriers_;
 };
 
-// The filler: a warp that fetches the first step of all walkers, then the second, until their slots are full. Few at a time until the row is made:
-// what is asked for beyond what the memory delivers within its latency makes queues, in which the loads of the row stand.
+// The filler: a warp that fetches the first step of all walkers, then the second, until their slots are full. Few at a
+// time until the row is made: what is asked for beyond what the memory delivers within its latency makes queues, in
+// which the loads of the row stand.
 template <class List>
 class DecodeFill {
  public:
@@ -294,9 +318,11 @@ class DecodeFill {
     __syncwarp();
     slots_made(1);
   }
-  // Never for ever: once the row is made a walker may have the slot's barrier two phases further, which looks as if the first had not ended.
+  // Never for ever: once the row is made a walker may have the slot's barrier two phases further, which looks as if the
+  // first had not ended.
   __device__ void pace() {
-    while (!is_made_ && n_begun_ >= kAhead && !Runs::has_come(under_way_[kAhead - 1], 0)) is_made_ = row_is_made(task_, memory_) != 0;
+    while (!is_made_ && n_begun_ >= kAhead && !Runs::has_come(under_way_[kAhead - 1], 0))
+      is_made_ = row_is_made(task_, memory_) != 0;
   }
 
   const DecodeTask& task_;
@@ -317,7 +343,9 @@ class DecodeWalk {
     const int begin = chunk_begin(seat_.chunk, task.n_blocks);
     length_ = chunk_begin(seat_.chunk + 1, task.n_blocks) - begin;
     step_ = is_whole() ? longest() : task.step;
-    unit_ = warp_ < task.n_walkers ? warp_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x) - linear_.first_warp : linear_.n_units;
+    unit_ = warp_ < task.n_walkers
+                ? warp_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x) - linear_.first_warp
+                : linear_.n_units;
     own_ = seat_.lane % kRows % linear_.rows_of_one;
     find_place(x, begin);
     n_units_ = linear_.n_units, n_warps_ = linear_.n_warps, format_ = linear_.format;
@@ -349,15 +377,19 @@ class DecodeWalk {
 
   __device__ void find_place(const Row& x, int begin) {
     place_.swap = seat_.swap();
-    place_.x = List::Shared::place_of(x, chunk_begin(seat_.chunk & (n_chunks() - 1), task_.n_blocks), seat_, n_chunks());
+    place_.x =
+        List::Shared::place_of(x, chunk_begin(seat_.chunk & (n_chunks() - 1), task_.n_blocks), seat_, n_chunks());
     const int own_row = List::Shared::own_row(seat_), block = is_whole() ? begin : seat_.chunk * step_;
     const int ring = task_.ring_begin + warp_ * task_.depth * task_.slot_bytes;
     const DecodePart &weights = linear_.weights, &scales = linear_.scales;
     place_.row_stride = weights.stride;
-    place_.weights = memory_ + (ring + List::Shared::own_place(seat_, weights.bytes) + own_row * weights.stride + block * weights.bytes);
+    place_.weights = memory_ + (ring + List::Shared::own_place(seat_, weights.bytes) + own_row * weights.stride +
+                                block * weights.bytes);
     if constexpr (List::kHasScales) {
-      const int row = seat_.lane % kRows, at = task_.scales_begin + (is_whole() ? ring : 2 * warp_ * task_.scales_stride);
-      place_.scales = memory_ + (at + row / (kRows / 2) * scales.stride + (row % (kRows / 2) * task_.n_blocks + begin) * scales.bytes);
+      const int row = seat_.lane % kRows,
+                at = task_.scales_begin + (is_whole() ? ring : 2 * warp_ * task_.scales_stride);
+      place_.scales = memory_ + (at + row / (kRows / 2) * scales.stride +
+                                 (row % (kRows / 2) * task_.n_blocks + begin) * scales.bytes);
     }
   }
 
@@ -367,7 +399,8 @@ class DecodeWalk {
     LanePlace p = place_;
     p.weights += slot_ * task_.slot_bytes;
     if constexpr (F::kScaleBytes > 0) {
-      const int first = first_row_of(linear_, unit_) + own_ - seat_.lane % (kRows / 2);  // of the lane's half, whose run begins with whole 16 bytes
+      const int first = first_row_of(linear_, unit_) + own_ -
+                        seat_.lane % (kRows / 2);  // of the lane's half, whose run begins with whole 16 bytes
       const unsigned past = static_cast<unsigned>(first) * static_cast<unsigned>(task_.n_blocks * F::kScaleBytes) & 15u;
       p.scales += (is_whole() ? slot_ : round_) * task_.scales_stride + at * F::kScaleBytes + static_cast<int>(past);
     }
@@ -394,11 +427,12 @@ class DecodeWalk {
   __device__ void ask_residual() {
     if (task_.gate.residual == nullptr) return;
     const int unit = unit_ + seat_.chunk * n_warps_;
-    if (unit < n_units_) residual_ = __ldcg(task_.gate.residual + min(first_row_of(linear_, unit) + own_, linear_.n_rows - 1));
+    if (unit < n_units_)
+      residual_ = __ldcg(task_.gate.residual + min(first_row_of(linear_, unit) + own_, linear_.n_rows - 1));
   }
 
-  // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has four lanes; of a shard's sums
-  // a unit has as many times more lanes as there are shards.
+  // y: the product of row `lane % kRows` of the unit. It is written with those of seven more units, each of which has
+  // four lanes; of a shard's sums a unit has as many times more lanes as there are shards.
   __device__ void hold(float y) {
     const int place = seat_.chunk & (n_chunks() - 1);
     if (place == n_held_) held_ = y;

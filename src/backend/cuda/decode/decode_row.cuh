@@ -1,21 +1,22 @@
-// Decode of one token: the row that a matrix product reads, made by every block of threads for itself in shared memory. Making it again is
-// cheaper than one more kernel, and all of it is exact or in the contract's order, so every copy has the same bits. Block 0 also writes to
-// memory what other kernels or an observer read. Where it lies: decode_places.cuh.
-// The code is kept short, for a kernel finds little of itself in the instruction caches, and what does not depend on the kernel before is in
-// registers when the wait is over.
+// Decode of one token: the row that a matrix product reads, made by every block of threads for itself in shared memory.
+// Making it again is cheaper than one more kernel, and all of it is exact or in the contract's order, so every copy has
+// the same bits. Block 0 also writes to memory what other kernels or an observer read. Where it lies:
+// decode_places.cuh. The code is kept short, for a kernel finds little of itself in the instruction caches, and what
+// does not depend on the kernel before is in registers when the wait is over.
 #pragma once
 
 #include "backend/cuda/decode/decode.h"
+#include "backend/cuda/linear/quantise.cuh"
 #include "backend/cuda/rows/gather.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "backend/cuda/linear/quantise.cuh"
 #include "num/lanes.h"
 #include "quant/steps.h"
 
 namespace assay::backend::cuda {
 
-// A lane's part of 256 neighbouring elements of the row: two runs of four. Where the rows that products read (Row...) say kSpread, the second
-// begins 128 elements after the first, so that a warp asks for 512 neighbouring bytes at a time; else they are neighbours.
+// A lane's part of 256 neighbouring elements of the row: two runs of four. Where the rows that products read (Row...)
+// say kSpread, the second begins 128 elements after the first, so that a warp asks for 512 neighbouring bytes at a
+// time; else they are neighbours.
 struct Eight {
   float v[8];
 };
@@ -42,10 +43,14 @@ __device__ inline void store_eight(float* p, const Eight& x) {
   write_4(p, x.v);
   write_4(p + (kSpread ? 128 : 4), x.v + 4);
 }
-// Sums of a shard (gather.h), past the first-level cache, and by a load that is repeated where it stands in a loop (__ldcv may be moved ahead of it).
+// Sums of a shard (gather.h), past the first-level cache, and by a load that is repeated where it stands in a loop
+// (__ldcv may be moved ahead of it).
 __device__ inline float4 fetch_again(const float4* p) {
   float4 x;
-  asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p) : "memory");
+  asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(p)
+               : "memory");
   return x;
 }
 template <bool kSpread>
@@ -96,15 +101,18 @@ __device__ inline uint32_t magnitude(const Eight& x) {
   return amax;
 }
 
-// A row with a norm lies in shared memory as floats first: so many, of which those past its end are zeros. Of elements i, i + 32, ... which lane
-// i of one warp sums, four lie together, and the fours of 32 lanes in an order that neither those who write runs of elements nor those who read
-// fours meet in a bank.
+// A row with a norm lies in shared memory as floats first: so many, of which those past its end are zeros. Of elements
+// i, i + 32, ... which lane i of one warp sums, four lie together, and the fours of 32 lanes in an order that neither
+// those who write runs of elements nor those who read fours meet in a bank.
 __host__ __device__ constexpr int row_floats(int d) { return (d + 255) / 256 * 256; }
 __device__ inline int four_of_lane(int lane) { return 4 * (lane ^ (lane >> 3)); }
-// Where the first of a lane's eight elements is; the others are near it, for its number is a multiple of four, or of eight.
+// Where the first of a lane's eight elements is; the others are near it, for its number is a multiple of four, or of
+// eight.
 __device__ inline int place_of_eight(int j) { return (j & ~127) + four_of_lane(j & 31) + (j >> 5 & 3); }
 template <bool kSpread>
-__device__ inline int place_in_eight(int first, int e) { return kSpread ? (first ^ (e % 4 * 4)) + e / 4 * 128 : first ^ (e * 4); }
+__device__ inline int place_in_eight(int first, int e) {
+  return kSpread ? (first ^ (e % 4 * 4)) + e / 4 * 128 : first ^ (e * 4);
+}
 template <bool kSpread>
 __device__ inline void store_floats(float* floats, int first, const Eight& x) {
 #pragma unroll
@@ -149,14 +157,15 @@ __device__ inline float inverse_rms_of(float sum, int d, float eps) {
   return 1.0f / sqrtf(mean + eps);
 }
 
-// Puts a value into a register for good, by a whole warp: what is only computed from a kernel's parameters is computed again where it is used, and
-// after the wait their cache may have lost them.
+// Puts a value into a register for good, by a whole warp: what is only computed from a kernel's parameters is computed
+// again where it is used, and after the wait their cache may have lost them.
 __device__ inline int kept(int x) { return __shfl_sync(kWholeWarp, x, static_cast<int>(threadIdx.x % 32)); }
 __device__ inline float kept(float x) { return __int_as_float(kept(__float_as_int(x))); }
 template <class T>
 __device__ inline T* kept(T* p) {
   const auto bits = reinterpret_cast<uintptr_t>(p);
-  const auto low = static_cast<uint32_t>(kept(static_cast<int>(bits))), high = static_cast<uint32_t>(kept(static_cast<int>(bits >> 32)));
+  const auto low = static_cast<uint32_t>(kept(static_cast<int>(bits))),
+             high = static_cast<uint32_t>(kept(static_cast<int>(bits >> 32)));
   return reinterpret_cast<T*>(static_cast<uintptr_t>(high) << 32 | low);
 }
 
@@ -167,12 +176,13 @@ __device__ inline T found_anew(T x) {
   return x;
 }
 
-// What a thread has ahead of the kernel's wait: places of its pieces of 256 elements, one a turn, and for its warp's first kTurns turns where
-// they go (Row, decode_places.cuh) and the norm's weights. kTurns pieces are made at once.
+// What a thread has ahead of the kernel's wait: places of its pieces of 256 elements, one a turn, and for its warp's
+// first kTurns turns where they go (Row, decode_places.cuh) and the norm's weights. kTurns pieces are made at once.
 template <class Row, int kTurns>
 struct AheadOfRow {
   static constexpr bool kSpread = Row::kSpread;
-  // Shards' sums of two turns at once take so many registers that what is seldom wanted is found anew where it is, and the norm's weights come later.
+  // Shards' sums of two turns at once take so many registers that what is seldom wanted is found anew where it is, and
+  // the norm's weights come later.
   static constexpr bool kTight = Row::kOfShard && kTurns > 1;
   const DecodeSource& source;
   int first, step, d;  // the lane's first element; from turn to turn; of the row
@@ -184,20 +194,29 @@ struct AheadOfRow {
   float* y;  // null: nobody reads it, or another block writes it
   int flags;
   float eps;
-  ShardSums sums;  // in the place of b
+  ShardSums sums;       // in the place of b
   Eight x[2 * kTurns];  // elements; with a norm, the second half is its weights
 
-  enum Flag { kNorm = 1, kPreNorm = 2, kTwo = 4, kWrites = 8, kSquares = 16 };  // writes values that others read; adds the squares
+  enum Flag {
+    kNorm = 1,
+    kPreNorm = 2,
+    kTwo = 4,
+    kWrites = 8,
+    kSquares = 16
+  };  // writes values that others read; adds the squares
   __device__ bool is(Flag flag) const { return (flags & flag) != 0; }
 
   __device__ AheadOfRow(const DecodeSource& of, const Row& row)
-      : source(of), first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())), step(Row::turn(source)),
-        d(kept(source.d)), floats_first(held(place_of_eight(first))), a(kept(source.a + first)),
-        b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)), w(held(source.w + first)),
-        y(held(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)), eps(source.eps), sums(source.sums) {
-    const bool writes = blockIdx.x == 0 && source.sum != nullptr, squares = static_cast<int>(threadIdx.x) >= Row::makers(source) - 32;
-    flags = held((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) | (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) |
-                 (writes ? kWrites : 0) | (squares ? kSquares : 0));
+      : source(of), first(kept(static_cast<int>(threadIdx.x / 32) * 256 + first_of_lane<kSpread>())),
+        step(Row::turn(source)), d(kept(source.d)), floats_first(held(place_of_eight(first))),
+        a(kept(source.a + first)), b(kept((has_sums(source.sums) ? source.sums.of : source.b) + first)),
+        w(held(source.w + first)), y(held(blockIdx.x == 0 && source.y != nullptr ? source.y + first : nullptr)),
+        eps(source.eps), sums(source.sums) {
+    const bool writes = blockIdx.x == 0 && source.sum != nullptr,
+               squares = static_cast<int>(threadIdx.x) >= Row::makers(source) - 32;
+    flags = held((source.w != nullptr ? kNorm : 0) | (source.pre_w != nullptr ? kPreNorm : 0) |
+                 (source.b != nullptr || has_sums(source.sums) ? kTwo : 0) | (writes ? kWrites : 0) |
+                 (squares ? kSquares : 0));
     find_places(row, first);
 #pragma unroll
     for (int t = 0; t < kTurns && !kTight; ++t) place[t] = kept(place[t]);
@@ -208,8 +227,8 @@ struct AheadOfRow {
     if constexpr (kTight) return x;
     return kept(x);
   }
-  // Where the lane's first element is among floats; whether the row has a norm; null, or where the lane's first element is written that an observer
-  // reads.
+  // Where the lane's first element is among floats; whether the row has a norm; null, or where the lane's first element
+  // is written that an observer reads.
   __device__ int floats_at() const { return kTight ? place_of_eight(found_anew(first)) : floats_first; }
   __device__ bool has_norm() const { return kTight ? found_anew(source.w) != nullptr : is(kNorm); }
   __device__ float* y_at() const {
@@ -302,7 +321,8 @@ struct AheadOfRow {
   }
 };
 
-// A base of Row...: the first kWalkerThreads of a block make it, others fetch for them. turn: elements that they make at once.
+// A base of Row...: the first kWalkerThreads of a block make it, others fetch for them. turn: elements that they make
+// at once.
 inline constexpr int kWalkerThreads = 256, kWalkersMax = kWalkerThreads / 32;
 struct MadeByWalkers {
   static __device__ int makers(const DecodeSource&) { return kWalkerThreads; }
@@ -346,7 +366,8 @@ __device__ void add_up(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahea
     add_pre_norm(source, ahead, floats);
 #pragma unroll
     for (int t = 0; t < kTurns; ++t) {
-      if (ahead.has(ahead.first + t * ahead.step)) ahead.x[t] = load_floats<Row::kSpread>(floats, ahead.floats_at() + t * ahead.step);
+      if (ahead.has(ahead.first + t * ahead.step))
+        ahead.x[t] = load_floats<Row::kSpread>(floats, ahead.floats_at() + t * ahead.step);
     }
     return;
   }
@@ -360,7 +381,8 @@ __device__ void add_up(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahea
   }
 }
 
-// Of the pieces in `ahead.x`, `begin` elements after the first: their norm by r, if there is one, and what products read.
+// Of the pieces in `ahead.x`, `begin` elements after the first: their norm by r, if there is one, and what products
+// read.
 template <int n, class Row, int kTurns>
 __device__ void put_pieces(AheadOfRow<Row, kTurns>& ahead, int begin, float r, const Row& x) {
   if (ahead.is(ahead.kNorm)) {
@@ -382,8 +404,8 @@ __device__ void put_pieces(AheadOfRow<Row, kTurns>& ahead, int begin, float r, c
   }
 }
 
-// Makes the row of `source` in x; `floats`: row_floats(d) of shared memory, only where there is a norm. All threads call it, after the wait for
-// the kernel before and ahead.ask().
+// Makes the row of `source` in x; `floats`: row_floats(d) of shared memory, only where there is a norm. All threads
+// call it, after the wait for the kernel before and ahead.ask().
 template <class Row, int kTurns>
 __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ahead, float* floats, const Row& x) {
   constexpr bool kSpread = Row::kSpread;
@@ -413,7 +435,8 @@ __device__ void make_row(const DecodeSource& source, AheadOfRow<Row, kTurns>& ah
     if (ahead.has_norm()) {
 #pragma unroll
       for (int t = 0; t < kTurns; ++t) {
-        if (ahead.has(j + t * ahead.step)) ahead.x[t] = load_floats<kSpread>(floats, ahead.floats_at() + begin + t * ahead.step);
+        if (ahead.has(j + t * ahead.step))
+          ahead.x[t] = load_floats<kSpread>(floats, ahead.floats_at() + begin + t * ahead.step);
       }
       ahead.template take<kTurns>(ahead.w, begin, ahead.x + kTurns);
     } else {

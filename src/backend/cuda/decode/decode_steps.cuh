@@ -1,9 +1,11 @@
-// Decode with weights in superblocks of 256: a warp's steps. A unit of work is four rows of a matrix, with a gate two of each of two; a walking
-// warp's 32 lanes are the contract's eight chunks of them, each a chain of its own. A step is one superblock of every lane. All its bytes come by
-// copies of 16 that run on their own, up to six steps ahead: whole lines of shared memory, in an order in which lanes side by side read different
-// groups of banks. The first of them, which come while the block waits for the kernel ahead and makes the row, are brought by warps of their own,
-// the fillers: few at a time until the row is made, for what is asked for beyond what the memory delivers within its latency makes queues, in which
-// the loads of the row stand, and whoever asks. Those that follow a walker brings itself, each into the place of the one that it has done.
+// Decode with weights in superblocks of 256: a warp's steps. A unit of work is four rows of a matrix, with a gate two
+// of each of two; a walking warp's 32 lanes are the contract's eight chunks of them, each a chain of its own. A step is
+// one superblock of every lane. All its bytes come by copies of 16 that run on their own, up to six steps ahead: whole
+// lines of shared memory, in an order in which lanes side by side read different groups of banks. The first of them,
+// which come while the block waits for the kernel ahead and makes the row, are brought by warps of their own, the
+// fillers: few at a time until the row is made, for what is asked for beyond what the memory delivers within its
+// latency makes queues, in which the loads of the row stand, and whoever asks. Those that follow a walker brings
+// itself, each into the place of the one that it has done.
 #pragma once
 
 #include <utility>
@@ -16,8 +18,9 @@ namespace assay::backend::cuda {
 
 struct StepLinear {
   const uint8_t* base[kPartsMax] = {};
-  int32_t format = 0;                                            // index into the kernel's list
-  int32_t n_rows = 0, n_units = 0, first_warp = 0, n_warps = 0;  // of the walkers of the grid, each of which keeps to one matrix
+  int32_t format = 0;  // index into the kernel's list
+  int32_t n_rows = 0, n_units = 0, first_warp = 0,
+          n_warps = 0;  // of the walkers of the grid, each of which keeps to one matrix
   const float* bias = nullptr;
   float* y = nullptr;    // null: nobody reads it
   float* out = nullptr;  // where that value is written if StepTask::is_plain
@@ -25,18 +28,21 @@ struct StepLinear {
 
 struct StepTask {
   int32_t n_linears = 0, n_blocks = 0;  // blocks of a row
-  int32_t n_chunks = 8;                 // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
+  int32_t n_chunks =
+      8;  // of each output; fewer where n_blocks are several rows of a shard's columns (DecodeGate::sums)
   int32_t n_walkers = 0, depth = 0, n_deeper = 0;  // walkers that take units; slots of each, of the first ones one more
   int32_t n_fillers = 0;                           // of a block
-  bool is_plain = false;    // no product has a bias, and of each one value is written: with a residual the sum, with a gate what that makes
+  bool is_plain = false;    // no product has a bias, and of each one value is written: with a residual the sum, with a
+                            // gate what that makes
   bool lets_early = false;  // the next kernel start, ahead of the wait for the kernel before
   int32_t slot_bytes = 0, floats_begin = 0, barriers_begin = 0, ring_begin = 0;  // in shared memory
-  uint32_t begin[8] = {};            // first block of each chunk
-  StepLinear linear[kLinearsMax];    // with a gate two, of one shape and format
+  uint32_t begin[8] = {};                                                        // first block of each chunk
+  StepLinear linear[kLinearsMax];  // with a gate two, of one shape and format
   DecodeSource source;
   DecodeGate gate;
 };
-// Slots of a block. Each has a barrier that is passed when its bytes are there; after the barriers stands a word that tells whether the row is made.
+// Slots of a block. Each has a barrier that is passed when its bytes are there; after the barriers stands a word that
+// tells whether the row is made.
 inline constexpr int kStepSlotsMax = 6 * kWalkersMax, kStepBarrierBytes = 8 * kStepSlotsMax + 128;
 
 __device__ inline void fetch_4(uint32_t to, const uint8_t* from) {
@@ -54,8 +60,8 @@ class StepFetch {
  public:
   static constexpr int kRows = 4;
   __device__ StepFetch(const StepTask& task, uint8_t* memory)
-      : task_(task), memory_(memory), shared_(shared_address(memory)), lane_(threadIdx.x % 32), longest_(longest_chunk(task.n_blocks)),
-        rows_of_one_(is_pair() ? kRows / 2 : kRows) {
+      : task_(task), memory_(memory), shared_(shared_address(memory)), lane_(threadIdx.x % 32),
+        longest_(longest_chunk(task.n_blocks)), rows_of_one_(is_pair() ? kRows / 2 : kRows) {
     compute_now(rows_of_one_);
     compute_now(shared_);
   }
@@ -69,13 +75,16 @@ class StepFetch {
     return static_cast<uint32_t>(min(unit * rows_of_one_ + row, last_row_));
   }
   __device__ int row_in_one(int row) const { return is_pair() ? row % (kRows / 2) : row; }
-  __device__ const StepLinear& linear_of(int row) const { return task_.linear[is_pair() ? row / (kRows / 2) : i_linear_]; }
+  __device__ const StepLinear& linear_of(int row) const {
+    return task_.linear[is_pair() ? row / (kRows / 2) : i_linear_];
+  }
 
   // The first step of the walker's unit after so many others.
   __device__ void begin(int walker, int round) {
     const int i_warp = walker * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
     i_linear_ = 0;
-    while (!is_pair() && i_linear_ + 1 < task_.n_linears && i_warp >= task_.linear[i_linear_ + 1].first_warp) ++i_linear_;
+    while (!is_pair() && i_linear_ + 1 < task_.n_linears && i_warp >= task_.linear[i_linear_ + 1].first_warp)
+      ++i_linear_;
     last_row_ = linear().n_rows - 1, n_units_ = linear().n_units, n_warps_ = linear().n_warps;
     unit_ahead_ = i_warp - linear().first_warp + round * linear().n_warps;
     step_ahead_ = 0;
@@ -86,14 +95,16 @@ class StepFetch {
   }
   __device__ int n_slots(int walker) const { return task_.depth + (walker < task_.n_deeper ? 1 : 0); }
   __device__ int first_slot(int walker) const { return walker * task_.depth + min(walker, task_.n_deeper); }
-  __device__ uint32_t slot_at(int i) const { return shared_ + static_cast<uint32_t>(task_.ring_begin + i * task_.slot_bytes); }
+  __device__ uint32_t slot_at(int i) const {
+    return shared_ + static_cast<uint32_t>(task_.ring_begin + i * task_.slot_bytes);
+  }
   __device__ volatile uint32_t& row_is_made() const {
     return *reinterpret_cast<volatile uint32_t*>(memory_ + task_.barriers_begin + 8 * kStepSlotsMax);
   }
   __device__ uint32_t barrier_at(int i) const { return shared_ + static_cast<uint32_t>(task_.barriers_begin + 8 * i); }
 
-  // Of a part kPieces pieces of each superblock are there: 32 / kPieces superblocks are fetched at a time, those of chunk and row
-  // (lane / kPieces) / 4 and (lane / kPieces) % 4 first.
+  // Of a part kPieces pieces of each superblock are there: 32 / kPieces superblocks are fetched at a time, those of
+  // chunk and row (lane / kPieces) / 4 and (lane / kPieces) % 4 first.
   template <class F>
   struct From {
     const uint8_t* base[F::kParts + 1];  // of the lane's row's matrix, and which of the unit's rows it is
@@ -122,7 +133,8 @@ class StepFetch {
     const uint32_t own = to + kOf.at + place_of_piece(kPieces, at, lane_ % kPieces);
 #pragma unroll
     for (uint32_t i = 0; i < kPieces; ++i) {
-      fetch_16((kPieces == 8 && i % 2 != 0 ? own ^ 64 : own) + 512 * i, from + uint64_t{task_.begin[i * kChunks + chunk]} * kOf.bytes);
+      fetch_16((kPieces == 8 && i % 2 != 0 ? own ^ 64 : own) + 512 * i,
+               from + uint64_t{task_.begin[i * kChunks + chunk]} * kOf.bytes);
     }
   }
   template <class F, size_t... k>
@@ -143,7 +155,8 @@ class StepFetch {
   uint8_t* const memory_;
   uint32_t shared_, lane_;
   // In registers, for parameters that are looked up by the matrix's number delay every step.
-  int longest_, rows_of_one_, last_row_ = 0, n_units_ = 0, n_warps_ = 0, i_linear_ = 0, unit_ahead_ = 0, step_ahead_ = 0;
+  int longest_, rows_of_one_, last_row_ = 0, n_units_ = 0, n_warps_ = 0, i_linear_ = 0, unit_ahead_ = 0,
+                              step_ahead_ = 0;
 };
 
 // A filler: of all walkers the first step, then the second, until their slots are full. kFillers: as for n_fillers().
@@ -164,8 +177,9 @@ class StepFill : StepFetch {
         step_ahead_ = step;
         if (!is_first) pace();
         const int slot = first_slot(walker) + i;
-        List::with(linear().format,
-                   [&]<class F>(F) { fetch_parts<F>(From<F>(*this), slot_at(slot), std::make_index_sequence<F::kParts>{}); });
+        List::with(linear().format, [&]<class F>(F) {
+          fetch_parts<F>(From<F>(*this), slot_at(slot), std::make_index_sequence<F::kParts>{});
+        });
         if (is_first) is_first = false, wait_for_slots(n);
         arrive_when_fetched(barrier_at(slot));
         end_copies();
@@ -196,7 +210,8 @@ class StepWalk : StepFetch {
     unit_ = unit_ahead_;
     first_ = first_slot(walker);
     const int n = n_slots(walker);
-    if (walker < task.n_walkers && static_cast<int>(lane_) < n) make_barrier(barrier_at(first_ + static_cast<int>(lane_)), 32);
+    if (walker < task.n_walkers && static_cast<int>(lane_) < n)
+      make_barrier(barrier_at(first_ + static_cast<int>(lane_)), 32);
     if (threadIdx.x == 0) row_is_made() = 0;
     __syncwarp();  // no fence: fillers come by a barrier that orders what is in shared memory
     slots_made(n_fillers<kFillers>(task));
@@ -207,7 +222,8 @@ class StepWalk : StepFetch {
     const int chunk = own_chunk();
     length_ = begin_of(chunk + 1) - begin_of(chunk);
     format_ = linear().format;
-    // The first step finds these in registers: what it looks up among the parameters comes 300 clocks and more after the row.
+    // The first step finds these in registers: what it looks up among the parameters comes 300 clocks and more after
+    // the row.
     if constexpr (!Row::kOfShard) {
       find_ends();
       compute_now(out_), compute_now(x_begin_);
@@ -217,7 +233,8 @@ class StepWalk : StepFetch {
   // What is added to the rows that are written next is asked for.
   __device__ void ask_residual() {
     const int unit = own_unit();
-    if (task_.gate.residual != nullptr && unit < n_units_) residual_ = __ldcg(task_.gate.residual + row_of(unit, own_row()));
+    if (task_.gate.residual != nullptr && unit < n_units_)
+      residual_ = __ldcg(task_.gate.residual + row_of(unit, own_row()));
   }
   __device__ void run() {
     if (threadIdx.x == 0) row_is_made() = 1;
@@ -232,7 +249,9 @@ class StepWalk : StepFetch {
   }
 
  private:
-  __device__ uint32_t place_of(int slot) const { return static_cast<uint32_t>(task_.ring_begin + slot * task_.slot_bytes); }
+  __device__ uint32_t place_of(int slot) const {
+    return static_cast<uint32_t>(task_.ring_begin + slot * task_.slot_bytes);
+  }
   __device__ int n_chunks() const { return Row::kOfShard ? task_.n_chunks : 8; }
   __device__ int of_output() const { return own_chunk() & (n_chunks() - 1); }  // the lane's chunk, of its output's
   __device__ void find_ends() {
@@ -240,8 +259,11 @@ class StepWalk : StepFetch {
     x_begin_ = Row::place(chunk * task_.n_blocks / 8, chunk);
     out_ = linear_of(own_row()).out;
   }
-  __device__ int own_unit() const { return unit_ + of_output() * n_warps_; }  // of the next ones that are held, the one that the lane writes
-  // Eight units, or those that are left; of a shard's sums as many as an output has chunks. Lanes of chunk i keep their row's product of the i-th.
+  __device__ int own_unit() const {
+    return unit_ + of_output() * n_warps_;
+  }  // of the next ones that are held, the one that the lane writes
+  // Eight units, or those that are left; of a shard's sums as many as an output has chunks. Lanes of chunk i keep their
+  // row's product of the i-th.
   template <class F>
   __device__ void take_units() {
 #pragma unroll 1
@@ -276,7 +298,8 @@ class StepWalk : StepFetch {
     if (step < length_) c = next;
     __syncwarp();
     if (!has_step()) return;
-    compute_now(lane_);  // so that what follows from it is not found ahead of the loop, where the first step would wait for it
+    compute_now(
+        lane_);  // so that what follows from it is not found ahead of the loop, where the first step would wait for it
     fetch_parts<F>(From<F>(*this), shared_ + place_, std::make_index_sequence<F::kParts>{});
     arrive_when_fetched(barrier_);
     next_step();
@@ -295,11 +318,11 @@ class StepWalk : StepFetch {
     write_product<kRows, Row::kOfShard>(task_.gate, to, row, own_row(), own_chunk(), mine, residual_, y);
   }
 
-  int first_, unit_, n_held_ = 0;     // first_: slot
-  int length_, x_begin_, format_;     // of the lane's chunk: superblocks, and where they begin in the row; of the weights
-  float* out_ = nullptr;              // StepLinear::out of the lane's matrix
-  uint32_t place_, barrier_;          // of the slot that is next, in the block's memory
-  uint32_t end_, parity_ = 0;         // end_: the barrier after the last slot's
+  int first_, unit_, n_held_ = 0;  // first_: slot
+  int length_, x_begin_, format_;  // of the lane's chunk: superblocks, and where they begin in the row; of the weights
+  float* out_ = nullptr;           // StepLinear::out of the lane's matrix
+  uint32_t place_, barrier_;       // of the slot that is next, in the block's memory
+  uint32_t end_, parity_ = 0;      // end_: the barrier after the last slot's
   float held_ = 0.0f, residual_ = 0.0f;  // residual_: what is added to the row that this lane will write
 };
 

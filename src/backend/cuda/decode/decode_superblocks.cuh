@@ -1,4 +1,5 @@
-// What a lane of the decode kernel of superblocks (decode_steps.cuh) makes of one of its own in shared memory and of its block of the row.
+// What a lane of the decode kernel of superblocks (decode_steps.cuh) makes of one of its own in shared memory and of
+// its block of the row.
 #pragma once
 
 #include "backend/cuda/decode/decode_lanes.cuh"
@@ -15,12 +16,13 @@ __device__ inline int32_t dot_sums(uint4 sums, uint32_t first, uint32_t second, 
   return __dp2a_hi(static_cast<int>(sums.w), static_cast<int>(second), m);
 }
 
-// A part of a format's blocks in the device's memory (matrix.h) that is whole pieces of 16 bytes, and where those of a step's 32 superblocks stand
-// in a slot.
+// A part of a format's blocks in the device's memory (matrix.h) that is whole pieces of 16 bytes, and where those of a
+// step's 32 superblocks stand in a slot.
 struct PiecesOf {
   int i, bytes, at;
 };
-// Their pieces stand in such an order that eight lanes that read the same piece of eight superblocks read eight groups of banks.
+// Their pieces stand in such an order that eight lanes that read the same piece of eight superblocks read eight groups
+// of banks.
 __device__ constexpr uint32_t place_of_piece(uint32_t pieces, uint32_t block, uint32_t piece) {
   return 16 * (pieces * block + (piece ^ (block / (8 / pieces) % pieces)));
 }
@@ -33,8 +35,8 @@ struct LaneBlock {
   }
 };
 
-// Superblocks of nibbles with six bits of scale and of minimum for each run of 32 (quant/k_scales.h); group g of 32 bytes is runs 2 g and 2 g + 1.
-// A fifth bit is dotted for itself, where it stands.
+// Superblocks of nibbles with six bits of scale and of minimum for each run of 32 (quant/k_scales.h); group g of 32
+// bytes is runs 2 g and 2 g + 1. A fifth bit is dotted for itself, where it stands.
 template <bool kFifth>
 struct StepNibblesK {
   static constexpr int kParts = kFifth ? 3 : 2, kScalePart = -1;
@@ -51,7 +53,8 @@ struct StepNibblesK {
     uint4 bits[2] = {};
     if constexpr (kFifth) bits[0] = block.piece(part(2), 0), bits[1] = block.piece(part(2), 1);
     const uint32_t scales[2] = {header.y & 0x3F3F3F3Fu, (header.w & 0x0F0F0F0Fu) | ((header.y >> 2) & 0x30303030u)};
-    const uint32_t minima[2] = {header.z & 0x3F3F3F3Fu, ((header.w >> 4) & 0x0F0F0F0Fu) | ((header.z >> 2) & 0x30303030u)};
+    const uint32_t minima[2] = {header.z & 0x3F3F3F3Fu,
+                                ((header.w >> 4) & 0x0F0F0F0Fu) | ((header.z >> 2) & 0x30303030u)};
     int32_t i[kPlanes] = {}, high[kPlanes] = {}, m[kPlanes];
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
@@ -89,8 +92,9 @@ struct StepQ5_K : StepNibblesK<true> {
   static constexpr tensor::DType kDType = tensor::DType::Q5_K;
 };
 
-// Of each half of 128 elements: nibbles as 64 bytes (runs 0 and 1 of 32 low, runs 2 and 3 high), two top bits of the four runs as 32 bytes, 8
-// scales of 16 elements. Top bits are dotted for themselves, where they stand. The factors come as words, each with its neighbour.
+// Of each half of 128 elements: nibbles as 64 bytes (runs 0 and 1 of 32 low, runs 2 and 3 high), two top bits of the
+// four runs as 32 bytes, 8 scales of 16 elements. Top bits are dotted for themselves, where they stand. The factors
+// come as words, each with its neighbour.
 struct StepQ6_K {
   static constexpr tensor::DType kDType = tensor::DType::Q6_K;
   static constexpr int kParts = 3, kScalePart = 3, kFactors = 32 * 208, kSlot = kFactors + 128;
@@ -128,7 +132,8 @@ struct StepQ6_K {
 #pragma unroll
     for (int plane = 0; plane < kPlanes; ++plane) {
       const uint8_t* sums = x + Row::kSums16 + 32 * plane;
-      const int32_t too_large = dot_sums(piece_of(sums + 16), words[2], words[3], dot_sums(piece_of(sums), words[0], words[1], 0));
+      const int32_t too_large =
+          dot_sums(piece_of(sums + 16), words[2], words[3], dot_sums(piece_of(sums), words[0], words[1], 0));
       i[plane] = sum[plane][0] + (sum[plane][1] >> 4) - 32 * too_large;
     }
     const float t = low_half(d) * joined(i);

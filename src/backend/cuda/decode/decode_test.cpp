@@ -1,12 +1,12 @@
-// The products of decode by bits against linear_ref and linear_f32_ref: every format it serves, rows and chunks of every raggedness,
-// several matrices of different formats at once, the row made with and without a norm, the gate.
+// The products of decode by bits against linear_ref and linear_f32_ref: every format it serves, rows and chunks of
+// every raggedness, several matrices of different formats at once, the row made with and without a norm, the gate.
 #include "backend/cuda/decode/decode.h"
 
-#include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/linear/matrix_test.h"
+#include "backend/cuda/runtime/device_test.h"
 #include "num/math.h"
-#include "ops/rows/activation.h"
 #include "ops/linear/linear.h"
+#include "ops/rows/activation.h"
 #include "ops/rows/rms_norm.h"
 #include "support/random_weights.h"
 
@@ -25,9 +25,8 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   for (size_t i = 0; i < c.rows.size(); ++i) out << tensor::traits(c.dtypes[i]).name << " " << c.rows[i] << ", ";
-  return out << "columns " << c.cols << ", planes " << c.planes
-             << (c.norm ? ", norm" : "") << (c.pre_norm ? ", norm before" : "") << (c.gate ? ", gate" : "")
-             << ", processors " << c.processors;
+  return out << "columns " << c.cols << ", planes " << c.planes << (c.norm ? ", norm" : "")
+             << (c.pre_norm ? ", norm before" : "") << (c.gate ? ", gate" : "") << ", processors " << c.processors;
 }
 
 // The row that the products read, by the references.
@@ -45,24 +44,25 @@ HostRow row_of(const Case& c, const std::vector<float>& a, const std::vector<flo
   return row;
 }
 
-// The second of two shards, on the same GPU: the products of the first send it what they make, and it has told that what they read is there.
+// The second of two shards, on the same GPU: the products of the first send it what they make, and it has told that
+// what they read is there.
 class OtherShard {
  public:
   explicit OtherShard(size_t n)
-      : y_(poisoned(n + kColumn)),
-        flags_(upload(words_with(kGatherBlocksMax, kRound))),
-        sent_(upload(words_with(0, 0))),
-        round_(upload(std::vector<uint32_t>{kRound})) {}
+      : y_(poisoned(n + kColumn)), flags_(upload(words_with(kGatherBlocksMax, kRound))),
+        sent_(upload(words_with(0, 0))), round_(upload(std::vector<uint32_t>{kRound})) {}
 
   ShardWait wait() const { return {flags_.as<uint32_t>(), round_.as<uint32_t>(), sent_.as<uint32_t>(), 2, 0}; }
   GatherTask send() const {
     GatherTask task;
-    task.y[1] = y_.as<float>(), task.flags[1] = sent_.as<uint32_t>(), task.arrived = flags_.as<uint32_t>() + kArrivedWord;
+    task.y[1] = y_.as<float>(), task.flags[1] = sent_.as<uint32_t>(),
+    task.arrived = flags_.as<uint32_t>() + kArrivedWord;
     task.round = round_.as<uint32_t>(), task.column = kColumn, task.n_shards = 2;
     return task;
   }
   void check(const std::vector<float>& expected) const {
-    EXPECT_TRUE(same_floats(download<float>(y_.as<float>() + kColumn, expected.size()), expected)) << "as another shard has it";
+    EXPECT_TRUE(same_floats(download<float>(y_.as<float>() + kColumn, expected.size()), expected))
+        << "as another shard has it";
     EXPECT_EQ(download<uint32_t>(sent_.data(), kGatherFlags), words_with(0, kRound));
     EXPECT_EQ(download<uint32_t>(flags_.data(), kGatherFlags), words_with(kGatherBlocksMax, kRound));
   }
@@ -78,8 +78,8 @@ class OtherShard {
   DeviceBuffer y_, flags_, sent_, round_;
 };
 
-std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, int64_t rows, const Case& c, const std::vector<float>& x,
-                            const float* bias) {
+std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, int64_t rows, const Case& c,
+                            const std::vector<float>& x, const float* bias) {
   const quant::Format& format = *quant::find_format(dtype);
   const int64_t row_bytes = c.cols / tensor::traits(dtype).block_elements * tensor::traits(dtype).block_bytes;
   std::vector<std::byte> memory(quant::activations_bytes(format.activation, c.planes, 1, c.cols));
@@ -90,7 +90,8 @@ std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, in
     const std::byte* row = bytes.data() + r * row_bytes;
     const float* b = bias == nullptr ? nullptr : bias + r;
     const bool floats = format.activation == quant::Activation::f32;
-    y.push_back(floats ? ops::linear_f32_ref(format, row, x.data(), c.cols, b) : ops::linear_ref(format, row, integers, 0, b));
+    y.push_back(floats ? ops::linear_f32_ref(format, row, x.data(), c.cols, b)
+                       : ops::linear_ref(format, row, integers, 0, b));
   }
   return y;
 }
@@ -98,13 +99,14 @@ std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, in
 void check_case(const Case& c, uint64_t seed) {
   const quant::Activation kind = quant::find_format(c.dtypes[0])->activation;
   std::vector<float> a = test::random_activations(c.cols, seed);
-  const std::vector<float> b = test::random_activations(c.cols, seed + 1), pre_w = test::random_activations(c.cols, seed + 2),
+  const std::vector<float> b = test::random_activations(c.cols, seed + 1),
+                           pre_w = test::random_activations(c.cols, seed + 2),
                            w = test::random_activations(c.cols, seed + 3);
   if (c.poison) a[static_cast<size_t>(c.cols / 2)] = std::numeric_limits<float>::quiet_NaN();
   const HostRow row = row_of(c, a, b, pre_w, w);
   const auto width = static_cast<size_t>(c.cols);
-  const DeviceBuffer a_device = upload(a), b_device = upload(b), pre_w_device = upload(pre_w), w_device = upload(w), pre = poisoned(width),
-                     sum = poisoned(width), y_row = poisoned(width);
+  const DeviceBuffer a_device = upload(a), b_device = upload(b), pre_w_device = upload(pre_w), w_device = upload(w),
+                     pre = poisoned(width), sum = poisoned(width), y_row = poisoned(width);
   DecodeSource source;
   source.a = a_device.as<float>();
   source.d = static_cast<int32_t>(c.cols);
@@ -171,7 +173,9 @@ std::vector<DType> formats_of(quant::Activation kind) {
   return {DType::F32, DType::F16, DType::BF16};
 }
 constexpr quant::Activation kKinds[] = {quant::Activation::a256, quant::Activation::a32, quant::Activation::f32};
-std::vector<int> planes_of(quant::Activation kind) { return kind == quant::Activation::f32 ? std::vector<int>{1} : std::vector<int>{1, 2}; }
+std::vector<int> planes_of(quant::Activation kind) {
+  return kind == quant::Activation::f32 ? std::vector<int>{1} : std::vector<int>{1, 2};
+}
 
 TEST(CudaDecode, ProductsHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
@@ -181,7 +185,8 @@ TEST(CudaDecode, ProductsHaveTheReferencesBits) {
     for (const DType dtype : formats_of(kind)) {
       for (const int planes : planes_of(kind)) {
         for (const int64_t n_blocks : {1, 3, 7, 8, 9, 16, 18, 22, 23, 56, 64}) {
-          for (const int64_t rows : {1, 3, 8, 13, 300}) check_case({{dtype}, {rows}, n_blocks * block, planes}, seed += 100);
+          for (const int64_t rows : {1, 3, 8, 13, 300})
+            check_case({{dtype}, {rows}, n_blocks * block, planes}, seed += 100);
           for (const int64_t rows : {6, 41, 203}) {  // the rings go round
             Case c{{dtype}, {rows}, n_blocks * block, planes};
             c.processors = 1;
@@ -189,7 +194,8 @@ TEST(CudaDecode, ProductsHaveTheReferencesBits) {
           }
           if (HasFailure()) return;
         }
-        const int64_t wide = kind == quant::Activation::a256 ? 59 * 256 : 455 * 32;  // steps of chunks that differ in length
+        const int64_t wide =
+            kind == quant::Activation::a256 ? 59 * 256 : 455 * 32;  // steps of chunks that differ in length
         check_case({{dtype}, {70}, wide, planes}, seed += 100);
         check_case({{dtype}, {3000}, 8 * 256, planes}, seed += 100);
         check_case({{dtype}, {2500}, 18 * 256, planes}, seed += 100);
@@ -205,12 +211,14 @@ std::vector<std::byte> columns_of(const std::vector<std::byte>& bytes, int64_t r
   const size_t row_bytes = bytes.size() / static_cast<size_t>(rows), share = row_bytes / n;
   std::vector<std::byte> columns;
   for (size_t at = i_shard * share; at < bytes.size(); at += row_bytes) {
-    columns.insert(columns.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.begin() + static_cast<std::ptrdiff_t>(at + share));
+    columns.insert(columns.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                   bytes.begin() + static_cast<std::ptrdiff_t>(at + share));
   }
   return columns;
 }
 
-// A product of which each of n shards sums its columns alone, sent to all; then products that add the sums before their norm.
+// A product of which each of n shards sums its columns alone, sent to all; then products that add the sums before their
+// norm.
 void check_sums(const Case& c, size_t n, uint64_t seed) {
   const DType dtype = c.dtypes[0];
   const quant::Activation kind = quant::find_format(dtype)->activation;
@@ -238,18 +246,22 @@ void check_sums(const Case& c, size_t n, uint64_t seed) {
     decode_linears(source, std::span(&task, 1), gate, kind, c.planes, queue);
     check(cudaDeviceSynchronize(), "a test");
   }
-  const std::vector<float> a = test::random_activations(rows, seed + 2), pre_w = test::random_activations(rows, seed + 3),
+  const std::vector<float> a = test::random_activations(rows, seed + 2),
+                           pre_w = test::random_activations(rows, seed + 3),
                            w = test::random_activations(rows, seed + 4);
   Case next{{dtype}, {9}, rows, c.planes, true, c.pre_norm};
   const HostRow row = row_of(next, a, y, pre_w, w);
-  const std::vector<std::byte> next_bytes = test::random_weights(*quant::find_format(dtype), next.rows[0] * rows, seed + 5);
+  const std::vector<std::byte> next_bytes =
+      test::random_weights(*quant::find_format(dtype), next.rows[0] * rows, seed + 5);
   const std::vector<float> expected = products(dtype, next_bytes, next.rows[0], next, row.y, nullptr);
-  const DeviceBuffer a_device = upload(a), pre_w_device = upload(pre_w), w_device = upload(w), in_time = upload(std::vector<uint32_t>{0});
+  const DeviceBuffer a_device = upload(a), pre_w_device = upload(pre_w), w_device = upload(w),
+                     in_time = upload(std::vector<uint32_t>{0});
   const Uploaded matrix = lay(dtype, next.rows[0], rows, next_bytes, false);
   for (const DeviceBuffer& landing : landings) {
     const DeviceBuffer sum = poisoned(width), y_row = poisoned(width), out = poisoned(expected.size());
     DecodeSource source;
-    source.a = a_device.as<float>(), source.w = w_device.as<float>(), source.eps = 1e-5f, source.d = static_cast<int32_t>(rows);
+    source.a = a_device.as<float>(), source.w = w_device.as<float>(), source.eps = 1e-5f,
+    source.d = static_cast<int32_t>(rows);
     source.sums = {landing.as<float>(), in_time.as<uint32_t>(), static_cast<int32_t>(n), static_cast<int32_t>(rows)};
     if (c.pre_norm) source.pre_w = pre_w_device.as<float>(), source.pre_eps = 1e-6f;
     source.sum = sum.as<float>(), source.y = y_row.as<float>();
@@ -272,14 +284,17 @@ TEST(CudaDecode, SumsOfColumnsGiveTheReferencesBits) {
         for (const int64_t n : {2, 4}) {
           for (const int64_t blocks_of_shard : {1, 3, 4, 11, 14}) {
             const int64_t cols = n * blocks_of_shard * block;
-            for (const int64_t rows : {block, 9 * block}) check_sums({{dtype}, {rows}, cols, planes}, static_cast<size_t>(n), seed += 100);
+            for (const int64_t rows : {block, 9 * block})
+              check_sums({{dtype}, {rows}, cols, planes}, static_cast<size_t>(n), seed += 100);
             Case c{{dtype}, {3 * block}, cols, planes, false, true};
             c.processors = 1;
             check_sums(c, static_cast<size_t>(n), seed += 100);
           }
-          check_sums({{dtype}, {2 * block}, n * 2 * block, planes, false, false, false, true}, static_cast<size_t>(n), seed += 100);
+          check_sums({{dtype}, {2 * block}, n * 2 * block, planes, false, false, false, true}, static_cast<size_t>(n),
+                     seed += 100);
           Case wide{{dtype}, {8 * block}, kind == quant::Activation::a256 ? 56 * block : 448 * block, planes};
-          for (const int processors : {132, 5}) wide.processors = processors, check_sums(wide, static_cast<size_t>(n), seed += 100);
+          for (const int processors : {132, 5})
+            wide.processors = processors, check_sums(wide, static_cast<size_t>(n), seed += 100);
           if (HasFailure()) return;
         }
       }
@@ -353,7 +368,8 @@ TEST_P(CudaDecodeBlock, HasTheReferencesBits) {
   for (const int planes : planes_of(kind)) {
     for (const int64_t n_blocks : {9, 22}) {
       for (const bool norm : {false, true}) {
-        Case one{{dtype}, {27}, n_blocks * block, planes, norm}, pair{{dtype, dtype}, {14, 14}, n_blocks * block, planes, norm, false, true};
+        Case one{{dtype}, {27}, n_blocks * block, planes, norm},
+            pair{{dtype, dtype}, {14, 14}, n_blocks * block, planes, norm, false, true};
         one.processors = pair.processors = 1;
         check_case(one, seed += 100);
         check_case(pair, seed += 100);
@@ -363,7 +379,8 @@ TEST_P(CudaDecodeBlock, HasTheReferencesBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CudaDecodeBlock,
-                         testing::Values(DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q4_0, DType::Q4_1, DType::Q8_0, DType::F32, DType::F16, DType::BF16),
+                         testing::Values(DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q4_0, DType::Q4_1, DType::Q8_0,
+                                         DType::F32, DType::F16, DType::BF16),
                          [](const auto& format) { return std::string(tensor::traits(format.param).name); });
 
 }  // namespace

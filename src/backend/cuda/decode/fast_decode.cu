@@ -1,15 +1,16 @@
-// fast_decode_linears of fast_decode.h. A warp takes two rows at a time, with a gate the one of each matrix: the instruction's 16 rows are the 8
-// chunks of both, its 8 columns the 8 chunks of the token, so of its sums those on the diagonal count, and the tree is three shuffles. A block of
-// threads has a multiprocessor for itself, and its ring of stages is as large as fits: it begins when the block before it leaves, and fills while
-// others still work and while the row is made. A row with a norm takes longest: warps of their own make it, while the others fill the ring. One
+// fast_decode_linears of fast_decode.h. A warp takes two rows at a time, with a gate the one of each matrix: the
+// instruction's 16 rows are the 8 chunks of both, its 8 columns the 8 chunks of the token, so of its sums those on the
+// diagonal count, and the tree is three shuffles. A block of threads has a multiprocessor for itself, and its ring of
+// stages is as large as fits: it begins when the block before it leaves, and fills while others still work and while
+// the row is made. A row with a norm takes longest: warps of their own make it, while the others fill the ring. One
 // kernel serves all rows, for of its code little is left in the caches when another has run.
 #include <algorithm>
 
 #include "backend/cuda/decode/decode_places.cuh"
 #include "backend/cuda/decode/fast_decode.h"
 #include "backend/cuda/rows/usual_gate.cuh"
-#include "backend/cuda/tiles/fast_types.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/tiles/fast_types.cuh"
 #include "num/math.h"
 #include "ops/rows/activation.h"
 #include "quant/activations.h"
@@ -20,12 +21,16 @@ namespace {
 constexpr int kDecodeWarps = 16;  // that multiply
 constexpr int kMakers = 256;      // threads before those, which make a row with a norm alone
 constexpr int kThreads = kMakers + 32 * kDecodeWarps;
-constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks, kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
-constexpr int kPieces = kLineBytes / 16, kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
+constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks,
+              kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
+constexpr int kPieces = kLineBytes / 16,
+              kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
 constexpr int kStagesMax = 6, kStagesMin = 3;
-constexpr int kStagesFilling = 1;  // that a warp has under way while it fills its ring and others make the row, see start()
+constexpr int kStagesFilling =
+    1;  // that a warp has under way while it fills its ring and others make the row, see start()
 constexpr int kSharedMax = 227 * 1024;
-constexpr int kLeftForAttention = 4;  // multiprocessors without queries, keys and values: attention of one token begins there while they are made
+constexpr int kLeftForAttention =
+    4;  // multiprocessors without queries, keys and values: attention of one token begins there while they are made
 
 struct FastDecodeLinear {
   const uint16_t* w = nullptr;
@@ -41,8 +46,9 @@ struct FastDecodeTask {
   DecodeGate gate;
 };
 
-// The row as the lanes read it, rounded: chunk c begins 64 c bytes late, so that neighbouring chunks lie in different banks; of a block of 32
-// lane `part` of four has the 16 bytes that it wants for both steps, elements 2 part, 8 + 2 part, 16 + 2 part and 24 + 2 part and their neighbours.
+// The row as the lanes read it, rounded: chunk c begins 64 c bytes late, so that neighbouring chunks lie in different
+// banks; of a block of 32 lane `part` of four has the 16 bytes that it wants for both steps, elements 2 part, 8 + 2
+// part, 16 + 2 part and 24 + 2 part and their neighbours.
 template <class T>
 struct RowHalves {
   static constexpr bool kOfShard = false;  // these kernels neither send nor wait
@@ -53,7 +59,9 @@ struct RowHalves {
 
   static __device__ int makers(const DecodeSource& source) { return source.w != nullptr ? kMakers : kThreads; }
   static __device__ int turn(const DecodeSource& source) { return kept(8 * makers(source)); }
-  static __device__ void meet(const DecodeSource& source) { asm volatile("bar.sync 1, %0;" ::"r"(makers(source)) : "memory"); }
+  static __device__ void meet(const DecodeSource& source) {
+    asm volatile("bar.sync 1, %0;" ::"r"(makers(source)) : "memory");
+  }
   static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
   __device__ RowHalves(uint8_t* memory, int width) : x(memory), chunk_of(width / 32) {}
   __device__ int place(int i) const {
@@ -91,16 +99,18 @@ template <class T, int kDepth>
 class PairWalk {
  public:
   __device__ PairWalk(const FastDecodeTask& task, int warp, uint8_t* memory)
-      : task_(task), first_(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x)), lane_(static_cast<int>(threadIdx.x) % 32),
-        n_(task.source.d / 32), longest_((n_ + 7) / 8),
-        ring_(shared_address(memory) + static_cast<uint32_t>(task.ring_begin + warp * (kDepth * kStageBytes))), pair_ahead_(first_) {
+      : task_(task), first_(warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x)),
+        lane_(static_cast<int>(threadIdx.x) % 32), n_(task.source.d / 32), longest_((n_ + 7) / 8),
+        ring_(shared_address(memory) + static_cast<uint32_t>(task.ring_begin + warp * (kDepth * kStageBytes))),
+        pair_ahead_(first_) {
     chunk_begin_ = begin_of(lane_ / 4);
     chunk_length_ = begin_of(lane_ / 4 + 1) - chunk_begin_;
     is_ragged_ = n_ % 8 != 0;
   }
 
-  // Fills the ring; a paced warp asks for a stage when an earlier one is there. Memory is busy with some 32 KB on their way to a multiprocessor,
-  // which are one stage of each warp. More would only queue, and in those queues the row's own loads stand, and what the kernel before still copies.
+  // Fills the ring; a paced warp asks for a stage when an earlier one is there. Memory is busy with some 32 KB on their
+  // way to a multiprocessor, which are one stage of each warp. More would only queue, and in those queues the row's own
+  // loads stand, and what the kernel before still copies.
   __device__ void start(bool is_paced) {
     find_rows();
 #pragma unroll 1
@@ -146,14 +156,16 @@ class PairWalk {
 #pragma unroll
       for (int block = 0; block < kStageBlocks; ++block) {
         if (at + block >= longest_) break;
-        multiply_block(block, *reinterpret_cast<const uint4*>(own + 64 * (at + block)), at + block < chunk_length_, sum);
+        multiply_block(block, *reinterpret_cast<const uint4*>(own + 64 * (at + block)), at + block < chunk_length_,
+                       sum);
       }
       slot_ = slot_ + 1 == kDepth ? 0 : slot_ + 1;
     }
     const int chunk = lane_ / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      y[r] = __shfl_sync(kWholeWarp, chunk % 2 == 0 ? sum[2 * r] : sum[2 * r + 1], 4 * chunk + chunk / 2);  // the diagonal's
+      y[r] = __shfl_sync(kWholeWarp, chunk % 2 == 0 ? sum[2 * r] : sum[2 * r + 1],
+                         4 * chunk + chunk / 2);  // the diagonal's
 #pragma unroll
       for (int width = 4; width <= 16; width *= 2) y[r] = y[r] + __shfl_xor_sync(kWholeWarp, y[r], width);
     }
@@ -165,7 +177,8 @@ class PairWalk {
     for (int step = 0; step < 2; ++step) {
       const int line = lane_ % 16, piece = 4 * block + 2 * step + lane_ / 16;
       uint32_t w[4];
-      load_matrices(ring_ + static_cast<uint32_t>(slot_ * kStageBytes + line * kLineBytes + (piece ^ (line % 8)) * 16), w);
+      load_matrices(ring_ + static_cast<uint32_t>(slot_ * kStageBytes + line * kLineBytes + (piece ^ (line % 8)) * 16),
+                    w);
       step == 0 ? T::multiply(sum, w, x.x, x.y) : T::multiply(sum, w, x.z, x.w);
     }
     if (!is_ragged_) return;
@@ -177,7 +190,8 @@ class PairWalk {
     if (pair_ahead_ >= task_.n_pairs) return;
     const Pair pair(task_, pair_ahead_);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) rows_[r] = pair.linear[r]->w + int64_t{pair.row[r]} * task_.source.d + lane_ % kPieces * 8;
+    for (int r = 0; r < 2; ++r)
+      rows_[r] = pair.linear[r]->w + int64_t{pair.row[r]} * task_.source.d + lane_ % kPieces * 8;
   }
   // Line 8 r + c of a stage is of row r and chunk c, its pieces of 16 bytes exchanged by c.
   __device__ void fetch() {
@@ -187,8 +201,9 @@ class PairWalk {
         const int line = first + lane_ / kPieces, piece = lane_ % kPieces, chunk = line % 8, begin = begin_of(chunk);
         const bool inside = begin + at_ahead_ + piece / 4 < begin_of(chunk + 1);
         const uint16_t* row = rows_[first / 8];
-        copy_weights(ring_ + static_cast<uint32_t>(slot_ahead_ * kStageBytes + line * kLineBytes + (piece ^ chunk) * 16),
-                     inside ? row + 32 * (begin + at_ahead_) : row, inside);
+        copy_weights(
+            ring_ + static_cast<uint32_t>(slot_ahead_ * kStageBytes + line * kLineBytes + (piece ^ chunk) * 16),
+            inside ? row + 32 * (begin + at_ahead_) : row, inside);
       }
       at_ahead_ += kStageBlocks;
       if (at_ahead_ >= longest_) {
@@ -236,7 +251,8 @@ bool start(const FastDecodeTask& task, const Queue& queue) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   take_decode_cut(kernel);
   const int n_free = task.n_linears > 1 && task.gate.y == nullptr ? kLeftForAttention : 0;
-  const int n_blocks = std::min(std::max(queue.n_multiprocessors - n_free, 1), (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);
+  const int n_blocks =
+      std::min(std::max(queue.n_multiprocessors - n_free, 1), (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, static_cast<size_t>(bytes), task);
   return true;
 }
@@ -247,22 +263,27 @@ void start_deepest(const FastDecodeTask& task, const Queue& queue) {
 
 }  // namespace
 
-void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate, const Queue& queue) {
+void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                         const Queue& queue) {
   FastDecodeTask task;
   task.source = source;
   task.gate = gate;
   for (const LinearTask& linear : linears) {
     const auto rows = static_cast<int32_t>(linear.w->rows);
-    task.linear[task.n_linears++] = {reinterpret_cast<const uint16_t*>(linear.w->parts.base[0]), linear.bias, linear.y, rows, task.n_pairs};
+    task.linear[task.n_linears++] = {reinterpret_cast<const uint16_t*>(linear.w->parts.base[0]), linear.bias, linear.y,
+                                     rows, task.n_pairs};
     task.n_pairs += gate.y == nullptr ? (rows + 1) / 2 : rows;
   }
   if (gate.y != nullptr) task.n_pairs /= 2;
   const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
   task.floats_begin = rounded(RowHalves<FastF16>::bytes(source.d / 32));
   task.ring_begin = task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
-  static_assert((kDecodeWidthMax / 32 + 10) * 64 + 128 + row_floats(kDecodeWidthMax) * 4 + kDecodeWarps * kStagesMin * kStageBytes <= kSharedMax,
+  static_assert((kDecodeWidthMax / 32 + 10) * 64 + 128 + row_floats(kDecodeWidthMax) * 4 +
+                        kDecodeWarps * kStagesMin * kStageBytes <=
+                    kSharedMax,
                 "any row");
-  linears.front().w->dtype == tensor::DType::F16 ? start_deepest<FastF16>(task, queue) : start_deepest<FastBF16>(task, queue);
+  linears.front().w->dtype == tensor::DType::F16 ? start_deepest<FastF16>(task, queue)
+                                                 : start_deepest<FastBF16>(task, queue);
 }
 
 }  // namespace assay::backend::cuda

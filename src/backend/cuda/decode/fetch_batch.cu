@@ -1,6 +1,5 @@
 // See fetch_batch.h.
 #include "backend/cuda/decode/fetch_batch.h"
-
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace assay::backend::cuda {
@@ -10,7 +9,8 @@ constexpr int kThreads = 64;
 constexpr int kParts = 4;
 
 __global__ void __launch_bounds__(kThreads) fetch_kernel(const int32_t* host, int32_t* device, BatchWords words) {
-  const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x), in_parts = i - words.n_head, in_tail = in_parts - kParts * words.n_tokens;
+  const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x), in_parts = i - words.n_head,
+            in_tail = in_parts - kParts * words.n_tokens;
   if (in_tail >= words.n_tail) return;
   int at = i;
   if (in_tail >= 0) {

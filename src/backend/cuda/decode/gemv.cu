@@ -1,18 +1,19 @@
-// Decode: products of one or a few tokens, bound by reading the weights. A warp takes a row; four neighbouring lanes take one of the 8
-// chunks of the contract and walk its blocks, so every chain is summed in place and the tree is three shuffles at the end.
+// Decode: products of one or a few tokens, bound by reading the weights. A warp takes a row; four neighbouring lanes
+// take one of the 8 chunks of the contract and walk its blocks, so every chain is summed in place and the tree is three
+// shuffles at the end.
 //
 //   warp, a row        lanes 0 1 2 3     4 5 6 7     ..     28 29 30 31
 //                      chunk 0           chunk 1            chunk 7          of contract dot/1
-//   superblocks        the four lanes share one: a quarter of its integers each, summed by two shuffles, one term, one chain
-//   blocks of 32       each lane has the next one of four: four terms, which enter the chunk's chain in order
+//   superblocks        the four lanes share one: a quarter of its integers each, summed by two shuffles, one term, one
+//   chain blocks of 32       each lane has the next one of four: four terms, which enter the chunk's chain in order
 //   memory             weights straight from memory to registers, two steps ahead; activations from the caches
 #include <algorithm>
 
+#include "backend/cuda/decode/gemv_formats.cuh"
 #include "backend/cuda/experts/expert_pick.cuh"
 #include "backend/cuda/linear/format_list.cuh"
-#include "backend/cuda/decode/gemv_formats.cuh"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/linear.h"
+#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/lanes.h"
 #include "quant/steps.h"
@@ -120,22 +121,30 @@ struct GemvTokens {
   int64_t y_width;
 };
 
-// Rows row, row + row_step, ... of a matrix against kTokens tokens, by a warp. The weights of the next two steps are on their way while
-// the current ones are multiplied, from row to row too.
+// Rows row, row + row_step, ... of a matrix against kTokens tokens, by a warp. The weights of the next two steps are on
+// their way while the current ones are multiplied, from row to row too.
 template <class Format, int kPlanes, int kTokens>
-__device__ void run_rows(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
+__device__ void run_rows(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row,
+                         int row_step) {
   const int lane = threadIdx.x % 32, chunk = lane / 4, part = lane % 4;
   constexpr int kStep = Format::kBlock == 256 ? 1 : 4;  // blocks that the four lanes take at a time
   const int offset = kStep == 4 ? part : 0;
-  const int begin = static_cast<int>(quant::chunk_begin(chunk, task.n_blocks)), end = static_cast<int>(quant::chunk_begin(chunk + 1, task.n_blocks));
+  const int begin = static_cast<int>(quant::chunk_begin(chunk, task.n_blocks)),
+            end = static_cast<int>(quant::chunk_begin(chunk + 1, task.n_blocks));
   const int longest = (task.n_blocks + 7) / 8;  // all lanes walk as far, for the shuffles
-  const auto block_at = [&](int i) { return min(begin + i + offset, task.n_blocks - 1); };  // past the chunk's end: read and left out
-  const auto load = [&](int of_row, int i) { return Format::load(task.w, int64_t{of_row} * task.n_blocks + block_at(i), part); };
+  const auto block_at = [&](int i) {
+    return min(begin + i + offset, task.n_blocks - 1);
+  };  // past the chunk's end: read and left out
+  const auto load = [&](int of_row, int i) {
+    return Format::load(task.w, int64_t{of_row} * task.n_blocks + block_at(i), part);
+  };
   // The step after step i of a row: the row and the step, a step long.
   struct Step {
     int row, i;
   };
-  const auto after = [&](Step s) { return s.i + kStep < longest ? Step{s.row, s.i + kStep} : Step{s.row + row_step, 0}; };
+  const auto after = [&](Step s) {
+    return s.i + kStep < longest ? Step{s.row, s.i + kStep} : Step{s.row + row_step, 0};
+  };
   Step ahead = after({row, 0});
   typename Format::Raw raw, next;
   if (row < task.n_rows) raw = load(row, 0);
@@ -173,7 +182,8 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, cons
     for (int t = 0; t < kTokens; ++t) {
       float y = c[t];
 #pragma unroll
-      for (int width = 4; width <= 16; width *= 2) y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
+      for (int width = 4; width <= 16; width *= 2)
+        y = y + __shfl_xor_sync(kWholeWarp, y, width);  // the tree over the chunks
       if (lane == 0 && t < tokens.n) {
         tokens.y[t * tokens.y_width + row] = task.bias == nullptr ? y : y + task.bias[row];
       }
@@ -181,16 +191,19 @@ __device__ void run_rows(const GemvTask& task, const quant::Activations& x, cons
   }
 }
 
-// Rows of a few superblocks, as an expert's last product has them: four lanes walk a whole row, so a warp has eight at a time and no lane is without
-// a block. A chunk has one block at most: each is a chain of its own, and the tree over the chunks needs no other lane. Rows row, row + row_step, ...
-// are the first of a warp's eight.
+// Rows of a few superblocks, as an expert's last product has them: four lanes walk a whole row, so a warp has eight at
+// a time and no lane is without a block. A chunk has one block at most: each is a chain of its own, and the tree over
+// the chunks needs no other lane. Rows row, row + row_step, ... are the first of a warp's eight.
 constexpr int kShortBlocksMax = 4, kShortRows = 8;
 
 template <class Format, int kPlanes>
-__device__ void run_short_rows(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
+__device__ void run_short_rows(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row,
+                               int row_step) {
   constexpr int kAhead = 3;
   const int lane = threadIdx.x % 32, part = lane % 4, n_blocks = task.n_blocks;
-  const auto own_of = [&](int first) { return min(first + lane / 4, task.n_rows - 1); };  // past the end: read and left out
+  const auto own_of = [&](int first) {
+    return min(first + lane / 4, task.n_rows - 1);
+  };  // past the end: read and left out
   const auto load = [&](int first, int b) { return Format::load(task.w, int64_t{own_of(first)} * n_blocks + b, part); };
   typename Format::Raw raw[kAhead] = {};
   const auto begin = [&](int first) {
@@ -226,12 +239,14 @@ template <class... F>
 struct Formats : FormatList<F...> {
   static constexpr int kBlock = std::max({F::kBlock...});  // of each
   template <int kPlanes>
-  __device__ static void run_short(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
+  __device__ static void run_short(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row,
+                                   int row_step) {
     int i = 0;
     ((task.format == i++ ? run_short_rows<F, kPlanes>(task, x, tokens, row, row_step) : void()), ...);
   }
   template <int kPlanes, int kTokens>
-  __device__ static void run(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row, int row_step) {
+  __device__ static void run(const GemvTask& task, const quant::Activations& x, const GemvTokens& tokens, int row,
+                             int row_step) {
     int i = 0;
     ((task.format == i++ ? run_rows<F, kPlanes, kTokens>(task, x, tokens, row, row_step) : void()), ...);
   }
@@ -240,14 +255,16 @@ using Formats32 = Formats<GemvQ4_0, GemvQ4_1, GemvQ8_0>;
 using Formats256 = Formats<GemvQ4_K, GemvQ5_K, GemvQ6_K>;
 
 template <class List, int kPlanes, int kTokens>
-__global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? kThreadBlocksPerSm : 3) gemv_kernel(const __grid_constant__ GemvTasks tasks) {
+__global__ void __launch_bounds__(32 * kWarps, kTokens == 1 ? kThreadBlocksPerSm : 3)
+    gemv_kernel(const __grid_constant__ GemvTasks tasks) {
   let_next_start();
   int i = 0;
   while (i + 1 < tasks.n && static_cast<int>(blockIdx.x) >= tasks.task[i + 1].first_block) ++i;
   const GemvTask& task = tasks.task[i];
   const int row = (static_cast<int>(blockIdx.x) - task.first_block) * kWarps + static_cast<int>(threadIdx.x / 32);
   const int first = static_cast<int>(blockIdx.y) * kTokens;
-  const GemvTokens tokens{first, min(tasks.n_tokens - first, kTokens), task.y + int64_t{first} * task.n_rows, task.n_rows};
+  const GemvTokens tokens{first, min(tasks.n_tokens - first, kTokens), task.y + int64_t{first} * task.n_rows,
+                          task.n_rows};
   List::template run<kPlanes, kTokens>(task, tasks.x, tokens, row, task.n_thread_blocks * kWarps);
 }
 
@@ -261,10 +278,12 @@ struct ExpertTasks {
 };
 
 // The rows of a pair's expert (expert_linear.h): as many blocks of threads for each pair. kShort: run_short_rows.
-// The next kernel starts when this one's wait is over, for one behind it may rely on that: its routes are settled then, and it fetches its weights
-// before it waits. Their place in memory had others in it before, so they are not read through the first-level cache.
+// The next kernel starts when this one's wait is over, for one behind it may rely on that: its routes are settled then,
+// and it fetches its weights before it waits. Their place in memory had others in it before, so they are not read
+// through the first-level cache.
 template <class List, int kPlanes, bool kShort>
-__global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm) expert_gemv_kernel(const __grid_constant__ ExpertTasks tasks) {
+__global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm)
+    expert_gemv_kernel(const __grid_constant__ ExpertTasks tasks) {
   if (!tasks.routes_are_settled) wait_for_previous();
   let_next_start();
   GemvTask task = tasks.task[blockIdx.y];
@@ -273,7 +292,9 @@ __global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm) expert_gemv_k
   const auto first = static_cast<int>(pick.row_begin(pick.settled_expert(pair)));
   task.n_rows = first + tasks.d_out;
   constexpr int kRows = kShort ? kShortRows : 1;  // of a warp at a time
-  const int row = first + (static_cast<int>(blockIdx.x % task.n_thread_blocks) * kWarps + static_cast<int>(threadIdx.x / 32)) * kRows;
+  const int row =
+      first +
+      (static_cast<int>(blockIdx.x % task.n_thread_blocks) * kWarps + static_cast<int>(threadIdx.x / 32)) * kRows;
   const GemvTokens tokens{static_cast<int>(pick.row_of_x(pair)), 1, task.y + pair * tasks.d_out - first, 0};
   const int row_step = task.n_thread_blocks * kWarps * kRows;
   if constexpr (kShort) {
@@ -298,9 +319,15 @@ void launch_experts(std::span<const ExpertTask> products, const quant::Activatio
   const auto n_blocks = static_cast<int32_t>(t.d_in / x.block());
   const bool is_short = List::kBlock == 256 && n_blocks <= kShortBlocksMax;
   constexpr int64_t kBlocksMin = 16;  // of threads, for a pair
-  const int64_t rows_of_block = kWarps * (is_short ? kShortRows : 1), whole = (t.d_out + rows_of_block - 1) / rows_of_block,
-                room = kThreadBlocksMax / (t.n_pairs * static_cast<int64_t>(products.size())), share = std::min(whole, std::max(room, kBlocksMin));
-  ExpertTasks tasks{{}, {ExpertPick(products.front()), ExpertPick(products.back())}, x, static_cast<int32_t>(t.d_out), t.routes_are_settled};
+  const int64_t rows_of_block = kWarps * (is_short ? kShortRows : 1),
+                whole = (t.d_out + rows_of_block - 1) / rows_of_block,
+                room = kThreadBlocksMax / (t.n_pairs * static_cast<int64_t>(products.size())),
+                share = std::min(whole, std::max(room, kBlocksMin));
+  ExpertTasks tasks{{},
+                    {ExpertPick(products.front()), ExpertPick(products.back())},
+                    x,
+                    static_cast<int32_t>(t.d_out),
+                    t.routes_are_settled};
   for (size_t i = 0; i < products.size(); ++i) {
     const ExpertTask& product = products[i];
     const int format = List::find(product.w->dtype);
@@ -319,23 +346,33 @@ void launch_tasks(const GemvTasks& tasks, int n_blocks, const Queue& queue) {
     launch(queue, gemv_kernel<List, kPlanes, 1>, dim3(static_cast<unsigned>(n_blocks)), 32 * kWarps, 0, tasks);
   } else {
     const auto tiles = static_cast<unsigned>((tasks.n_tokens + kTokensMany - 1) / kTokensMany);
-    launch(queue, gemv_kernel<List, kPlanes, kTokensMany>, dim3(static_cast<unsigned>(n_blocks), tiles), 32 * kWarps, 0, tasks);
+    launch(queue, gemv_kernel<List, kPlanes, kTokensMany>, dim3(static_cast<unsigned>(n_blocks), tiles), 32 * kWarps, 0,
+           tasks);
   }
 }
 
 template <class List>
-void launch_list(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+void launch_list(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens,
+                 const Queue& queue) {
   GemvTasks tasks;
   int n_blocks = 0;
   int64_t rows_of_all = 0;
   for (const LinearTask& linear : linears) rows_of_all += linear.w->rows;
   for (const LinearTask& linear : linears) {
     const int format = List::find(linear.w->dtype);
-    // A row a warp while the machine has room for all of them at once; else each matrix has its share of what there is room for.
-    const int64_t whole = (linear.w->rows + kWarps - 1) / kWarps, room = (kThreadBlocksMax * linear.w->rows + rows_of_all - 1) / rows_of_all;
+    // A row a warp while the machine has room for all of them at once; else each matrix has its share of what there is
+    // room for.
+    const int64_t whole = (linear.w->rows + kWarps - 1) / kWarps,
+                  room = (kThreadBlocksMax * linear.w->rows + rows_of_all - 1) / rows_of_all;
     const auto share = static_cast<int32_t>(std::min(whole, room));
-    tasks.task[tasks.n++] = {linear.w->parts, format, static_cast<int32_t>(linear.w->rows), static_cast<int32_t>(linear.w->cols / x.block()),
-                             n_blocks, share, linear.bias, linear.y};
+    tasks.task[tasks.n++] = {linear.w->parts,
+                             format,
+                             static_cast<int32_t>(linear.w->rows),
+                             static_cast<int32_t>(linear.w->cols / x.block()),
+                             n_blocks,
+                             share,
+                             linear.bias,
+                             linear.y};
     n_blocks += share;
   }
   tasks.x = x;
@@ -351,11 +388,14 @@ int code_on_device() {
 }
 
 void expert_linear_gemv(std::span<const ExpertTask> products, const quant::Activations& x, const Queue& queue) {
-  x.kind == quant::Activation::a256 ? launch_experts<Formats256>(products, x, queue) : launch_experts<Formats32>(products, x, queue);
+  x.kind == quant::Activation::a256 ? launch_experts<Formats256>(products, x, queue)
+                                    : launch_experts<Formats32>(products, x, queue);
 }
 
-void linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
-  x.kind == quant::Activation::a256 ? launch_list<Formats256>(linears, x, n_tokens, queue) : launch_list<Formats32>(linears, x, n_tokens, queue);
+void linear_gemv(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens,
+                 const Queue& queue) {
+  x.kind == quant::Activation::a256 ? launch_list<Formats256>(linears, x, n_tokens, queue)
+                                    : launch_list<Formats32>(linears, x, n_tokens, queue);
 }
 
 }  // namespace assay::backend::cuda

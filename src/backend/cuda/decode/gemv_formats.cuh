@@ -1,5 +1,6 @@
-// What the decode kernels (gemv.cu) know of the formats that are cut into parts: how a lane loads its share of a block and dots it.
-// Weights come as words of 4 bytes, unsigned where the format has an offset, which is then taken off with the sums of the activations.
+// What the decode kernels (gemv.cu) know of the formats that are cut into parts: how a lane loads its share of a block
+// and dots it. Weights come as words of 4 bytes, unsigned where the format has an offset, which is then taken off with
+// the sums of the activations.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,8 +13,12 @@ namespace assay::backend::cuda {
 __device__ inline const uint4* part_of(const Parts& parts, int p, int64_t block, int bytes) {
   return reinterpret_cast<const uint4*>(parts.base[p] + block * bytes);
 }
-__device__ inline float low_half(uint32_t word) { return __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xFFFFu))); }
-__device__ inline float high_half(uint32_t word) { return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16))); }
+__device__ inline float low_half(uint32_t word) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xFFFFu)));
+}
+__device__ inline float high_half(uint32_t word) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16)));
+}
 
 // The bulk of a block is read once, so it need not stay in the first-level cache.
 __device__ inline uint4 read_once(const uint4* p) { return __ldcs(p); }
@@ -197,7 +202,9 @@ struct GemvQ6_K {
     const int half = part / 2, side = part % 2;
     const uint4* n = part_of(parts, 0, block, 128) + 4 * half + 2 * side;
     const uint4* h = part_of(parts, 1, block, 64) + 2 * half;
-    return {{read_once(n), read_once(n + 1)}, {h[0], h[1]}, reinterpret_cast<const uint2*>(parts.base[2] + block * 16)[half],
+    return {{read_once(n), read_once(n + 1)},
+            {h[0], h[1]},
+            reinterpret_cast<const uint2*>(parts.base[2] + block * 16)[half],
             *reinterpret_cast<const uint16_t*>(parts.base[3] + block * 2)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {

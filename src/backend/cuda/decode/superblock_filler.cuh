@@ -1,5 +1,6 @@
-// What batch_wgmma.cu fills shared memory with, and which tiles its blocks take: superblocks of weights and columns of activations in rings of
-// stages, by the copy engine, and what must be converted by two warps; the tree's sums that have no room there go to the device's memory and back.
+// What batch_wgmma.cu fills shared memory with, and which tiles its blocks take: superblocks of weights and columns of
+// activations in rings of stages, by the copy engine, and what must be converted by two warps; the tree's sums that
+// have no room there go to the device's memory and back.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace assay::backend::cuda::superblocks {
 
 inline constexpr int kScalarThreads = 64;
 
-// The formats of a kernel's matrices: one, or two that go together (as the files that mix them have them in one product).
+// The formats of a kernel's matrices: one, or two that go together (as the files that mix them have them in one
+// product).
 template <class A, class B = A>
 struct Formats {
   using First = A;
@@ -21,24 +23,27 @@ struct Formats {
   static constexpr int kStageBytes = std::max(A::kStageBytes, B::kStageBytes);
 };
 
-// A kernel: its formats, planes, columns of a tile; single: every chunk is one superblock (rows of 2,048); by_expert: its tiles are those of
-// MmaTasks::experts, none of them split.
+// A kernel: its formats, planes, columns of a tile; single: every chunk is one superblock (rows of 2,048); by_expert:
+// its tiles are those of MmaTasks::experts, none of them split.
 template <class Formats, int planes, int columns, bool single, bool by_expert = false>
 struct Kind {
   using F = Formats;
   static constexpr int kPlanes = planes, kColumns = columns, kTokens = columns / planes;
   static constexpr bool kSingle = single, kByExpert = by_expert;
-  static constexpr int kHalves = columns / 64;  // of a tile: 64 columns, which are both planes of 32 tokens, or the one of 64
+  static constexpr int kHalves =
+      columns / 64;  // of a tile: 64 columns, which are both planes of 32 tokens, or the one of 64
   __host__ __device__ static constexpr int column_of(int token, int plane) {
     return planes == 1 ? token : token / 32 * 64 + plane * 32 + token % 32;
   }
   __host__ __device__ static constexpr int plane_of(int column) { return planes == 1 ? 0 : column / 32 % 2; }
-  __host__ __device__ static constexpr int token_of(int column) { return planes == 1 ? column : column / 64 * 32 + column % 32; }
+  __host__ __device__ static constexpr int token_of(int column) {
+    return planes == 1 ? column : column / 64 * 32 + column % 32;
+  }
   static constexpr int kBoxTokens = planes == 1 ? kTokens : 32;  // neighbouring columns are of so many tokens
 };
 
-// How much of each is in shared memory: superblocks' columns, rows and scalars, and levels of the tree. The levels are the sums of one chunk
-// (not where a chunk is one superblock), of two, of four.
+// How much of each is in shared memory: superblocks' columns, rows and scalars, and levels of the tree. The levels are
+// the sums of one chunk (not where a chunk is one superblock), of two, of four.
 struct Room {
   int columns, rows, scalars, near;
 };
@@ -46,17 +51,21 @@ template <class Kind>
 struct Layout : Kind {
   using F = typename Kind::F;
   using Kind::kPlanes, Kind::kColumns, Kind::kSingle;
-  static constexpr int kPanelBytes = kColumns * 128, kStageColumnsBytes = 2 * kPanelBytes;  // 128 weights of every column side by side
-  static constexpr int kSumsBytes = F::kHasMin ? kColumns * 32 : kTileRows * 4;  // sums of activations, or scales of rows
+  static constexpr int kPanelBytes = kColumns * 128,
+                       kStageColumnsBytes = 2 * kPanelBytes;  // 128 weights of every column side by side
+  static constexpr int kSumsBytes =
+      F::kHasMin ? kColumns * 32 : kTileRows * 4;  // sums of activations, or scales of rows
   static constexpr int kScalarBytes = kSumsBytes + kColumns * 4;
   static constexpr int kLevels = kSingle ? 2 : 3;
-  static constexpr int kLevelFloats = kTileRows * kColumns / kPlanes, kShareBytes = 2 * kLevelFloats;  // a group has half of the outputs
+  static constexpr int kLevelFloats = kTileRows * kColumns / kPlanes,
+                       kShareBytes = 2 * kLevelFloats;  // a group has half of the outputs
   static constexpr int bytes(const Room& room) {
-    return room.columns * kStageColumnsBytes + room.rows * F::kStageBytes + room.near * kLevelFloats * 4 + room.scalars * kScalarBytes +
-           2 * (room.columns + room.rows + room.scalars + 1) * 8;
+    return room.columns * kStageColumnsBytes + room.rows * F::kStageBytes + room.near * kLevelFloats * 4 +
+           room.scalars * kScalarBytes + 2 * (room.columns + room.rows + room.scalars + 1) * 8;
   }
   static constexpr bool fits(const Room& room) { return bytes(room) <= 227 * 1024; }
-  // The more of the tree is near the better; two stages of columns are enough for that, and one of rows, which are free half of the time.
+  // The more of the tree is near the better; two stages of columns are enough for that, and one of rows, which are free
+  // half of the time.
   static constexpr Room choose() {
     for (const Room& room : {Room{3, 2, 3, kLevels}, Room{2, 2, 2, kLevels}, Room{2, 1, 2, 2}}) {
       if (fits(room)) return room;
@@ -92,7 +101,9 @@ struct Shared {
   __device__ std::byte* sums(int stage) const { return memory + L::kScalars + stage * L::kScalarBytes; }
   __device__ float* token_d(int stage) const { return reinterpret_cast<float*>(sums(stage) + L::kSumsBytes); }
   __device__ float* row_d(int stage) const { return reinterpret_cast<float*>(sums(stage)); }
-  __device__ float4* level(int i) const { return reinterpret_cast<float4*>(memory + L::kWaiting) + i * (L::kLevelFloats / 4); }
+  __device__ float4* level(int i) const {
+    return reinterpret_cast<float4*>(memory + L::kWaiting) + i * (L::kLevelFloats / 4);
+  }
   // Barriers in pairs: a stage is full, a stage is free.
   __device__ uint32_t barrier(int i) const { return base + static_cast<uint32_t>(L::kBarriers + 16 * i); }
   __device__ uint32_t columns_full(int stage) const { return barrier(stage); }
@@ -116,13 +127,14 @@ struct Shared {
   }
 };
 
-// The walk over tiles: block b of threads takes items b, b + grid, ... The first n_split tiles are split into n_parts parts of 8 / n_parts
-// chunks, an item each; the others are whole.
+// The walk over tiles: block b of threads takes items b, b + grid, ... The first n_split tiles are split into n_parts
+// parts of 8 / n_parts chunks, an item each; the others are whole.
 struct Walk {
   int32_t n_split = 0, n_parts = 1, n_items = 0;
-  uint32_t second = 0;          // bit i: task i is of the second format
-  float4* nodes = nullptr;      // of every part of the split tiles: its sums
-  uint32_t* arrived = nullptr;  // of every split tile: parts whose sums are there, then those whose blocks know it; 0 between kernels
+  uint32_t second = 0;      // bit i: task i is of the second format
+  float4* nodes = nullptr;  // of every part of the split tiles: its sums
+  uint32_t* arrived =
+      nullptr;  // of every split tile: parts whose sums are there, then those whose blocks know it; 0 between kernels
 };
 struct Item {
   int tile, first_chunk, n_chunks;
@@ -147,12 +159,12 @@ __device__ TilePlace place_of(const MmaTasks& tasks, const Item& item) {
 // Where a group's sums of a level that is not near wait in the device's memory.
 template <class L>
 __device__ float4* far_share(float4* scratch, int level, int group) {
-  return scratch + blockIdx.x * (kHopperScratchBytes / sizeof(float4)) + (L::kLevels - 1 - level) * (L::kLevelFloats / 4) +
-         group * (L::kShareBytes / 16);
+  return scratch + blockIdx.x * (kHopperScratchBytes / sizeof(float4)) +
+         (L::kLevels - 1 - level) * (L::kLevelFloats / 4) + group * (L::kShareBytes / 16);
 }
 
-// The warps that fill the stages: one thread starts the copies of the columns, one those of the rows; two warps bring what must be
-// converted.
+// The warps that fill the stages: one thread starts the copies of the columns, one those of the rows; two warps bring
+// what must be converted.
 template <class Kind>
 struct Filler {
   using L = Layout<Kind>;
@@ -190,7 +202,8 @@ struct Filler {
       const TilePlace at = place_of<Kind>(tasks, item);
       int block = item.first_chunk * tasks.n_blocks / 8;
       for (int chunk = 0; chunk < item.n_chunks; ++chunk) {
-        for (const int end = (item.first_chunk + chunk + 1) * tasks.n_blocks / 8; block < end; ++block) fill_columns_of(at, block, ring);
+        for (const int end = (item.first_chunk + chunk + 1) * tasks.n_blocks / 8; block < end; ++block)
+          fill_columns_of(at, block, ring);
         if (chunk % 4 == 3 && !L::is_near(L::kLevels - 2)) bring_back(L::kLevels - 2, ring, two_phase);
         if (chunk == 7 && !L::is_near(L::kLevels - 1)) bring_back(L::kLevels - 1, ring, four_phase);
       }
@@ -209,8 +222,9 @@ struct Filler {
 #pragma unroll
       for (int i = 0; i < kColumns / Kind::kBoxTokens; ++i) {
         const int plane = i % kPlanes, token = i / kPlanes * Kind::kBoxTokens;
-        copy_box(s.columns(ring.stage) + static_cast<uint32_t>(panel * L::kPanelBytes + Kind::column_of(token, plane) * 128),
-                 maps.columns[plane], block * 256 + 128 * panel, at.token_0 + token, full);
+        copy_box(
+            s.columns(ring.stage) + static_cast<uint32_t>(panel * L::kPanelBytes + Kind::column_of(token, plane) * 128),
+            maps.columns[plane], block * 256 + 128 * panel, at.token_0 + token, full);
       }
     }
     ring.next(L::kRoom.columns);
@@ -228,7 +242,8 @@ struct Filler {
   }
   __device__ void fill_rows() const {
     for_each_superblock(s.rows_full(0), L::kRoom.rows, [&](const TilePlace& at, int block, int stage, uint32_t full) {
-      is_second(at) ? fill_rows_of<typename F::Second>(at, block, stage, full) : fill_rows_of<typename F::First>(at, block, stage, full);
+      is_second(at) ? fill_rows_of<typename F::Second>(at, block, stage, full)
+                    : fill_rows_of<typename F::First>(at, block, stage, full);
     });
   }
   __device__ bool is_second(const TilePlace& at) const { return F::kMixed && (walk.second >> at.task & 1) != 0; }
@@ -237,39 +252,41 @@ struct Filler {
     arrive_with_bytes(full, Format::kStageBytes);
 #pragma unroll
     for (int i = 0; i < Format::kParts; ++i) {
-      copy_box(s.rows(stage) + static_cast<uint32_t>(Format::part(i).at), maps.rows[at.task][i], block * Format::part(i).bytes, at.row_0,
-               full);
+      copy_box(s.rows(stage) + static_cast<uint32_t>(Format::part(i).at), maps.rows[at.task][i],
+               block * Format::part(i).bytes, at.row_0, full);
     }
   }
   // Sums of the activations for the formats with minima, for the others scales of the rows.
   __device__ void fill_scalars(int t) const {
-    for_each_superblock(s.scalars_full(0), L::kRoom.scalars, [&](const TilePlace& at, int block, int stage, uint32_t full) {
-      const bool has_min = is_second(at) ? F::Second::kHasMin : F::First::kHasMin;
+    for_each_superblock(
+        s.scalars_full(0), L::kRoom.scalars, [&](const TilePlace& at, int block, int stage, uint32_t full) {
+          const bool has_min = is_second(at) ? F::Second::kHasMin : F::First::kHasMin;
 #pragma unroll
-      for (int column = t; column < kColumns; column += kScalarThreads) {
-        const int token = Kind::token_of(column), plane = Kind::plane_of(column);
-        const int64_t i = int64_t{min(at.token_0 + token, tasks.n_tokens - 1)} * tasks.n_blocks + block;
-        if (plane == 0) s.token_d(stage)[token] = tasks.x.d[i];
-        if (!has_min) continue;
-        const auto* from = reinterpret_cast<const uint4*>((plane == 0 ? tasks.x.q_sums : tasks.x.l_sums) + i * 16);
-        auto* sums = reinterpret_cast<uint4*>(s.sums(stage)) + column;
+          for (int column = t; column < kColumns; column += kScalarThreads) {
+            const int token = Kind::token_of(column), plane = Kind::plane_of(column);
+            const int64_t i = int64_t{min(at.token_0 + token, tasks.n_tokens - 1)} * tasks.n_blocks + block;
+            if (plane == 0) s.token_d(stage)[token] = tasks.x.d[i];
+            if (!has_min) continue;
+            const auto* from = reinterpret_cast<const uint4*>((plane == 0 ? tasks.x.q_sums : tasks.x.l_sums) + i * 16);
+            auto* sums = reinterpret_cast<uint4*>(s.sums(stage)) + column;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const uint4 v = from[half];
-          sums[half * kColumns] = {halves_of(v.x), halves_of(v.y), halves_of(v.z), halves_of(v.w)};
-        }
-      }
-      if (!has_min) {
-        const MmaTask& task = tasks.task[at.task];
+            for (int half = 0; half < 2; ++half) {
+              const uint4 v = from[half];
+              sums[half * kColumns] = {halves_of(v.x), halves_of(v.y), halves_of(v.z), halves_of(v.w)};
+            }
+          }
+          if (!has_min) {
+            const MmaTask& task = tasks.task[at.task];
 #pragma unroll
-        for (int i = t; i < kTileRows; i += kScalarThreads) {
-          const int64_t row = min(at.row_0 + i, task.n_rows - 1);
-          s.row_d(stage)[i] = low_half(reinterpret_cast<const uint16_t*>(task.w.base[3])[row * tasks.n_blocks + block]);
-        }
-      }
-      show_to_tensor_cores();
-      arrive(full);
-    });
+            for (int i = t; i < kTileRows; i += kScalarThreads) {
+              const int64_t row = min(at.row_0 + i, task.n_rows - 1);
+              s.row_d(stage)[i] =
+                  low_half(reinterpret_cast<const uint16_t*>(task.w.base[3])[row * tasks.n_blocks + block]);
+            }
+          }
+          show_to_tensor_cores();
+          arrive(full);
+        });
   }
   __device__ void run(int t) const {
     if (!Kind::kByExpert && t == 32) return fill_rows();  // weights are there before the kernel ahead has ended

@@ -11,10 +11,7 @@ struct ExpertPick {
   bool is_wide;
   int64_t rows_per_expert, first_row;
   explicit ExpertPick(const ExpertTask& t)
-      : routes(t.routes),
-        n_used(t.n_used),
-        is_wide(t.is_wide),
-        rows_per_expert(t.rows_per_expert),
+      : routes(t.routes), n_used(t.n_used), is_wide(t.is_wide), rows_per_expert(t.rows_per_expert),
         first_row(t.first_row) {}
 
   __device__ int64_t expert(int64_t pair) const {

@@ -38,8 +38,7 @@ struct BatchForm {
 struct BatchPlaces256 {
   int columns, group_sums, scales, rings;
   constexpr BatchPlaces256(BatchForm f, int n_blocks, bool has_min)
-      : columns(f.sums_bytes()),
-        group_sums(columns + n_blocks * f.columns() * 256),
+      : columns(f.sums_bytes()), group_sums(columns + n_blocks * f.columns() * 256),
         scales(group_sums + (has_min ? n_blocks * f.columns() * 32 : 0)),
         rings((scales + n_blocks * f.tokens() * 4 + 127) / 128 * 128) {}
 };
@@ -48,8 +47,7 @@ struct BatchPlaces32 {
   static constexpr int lines_of(int n_blocks) { return (n_blocks + kLine - 1) / kLine; }
   int columns, scales, minima, rings;
   constexpr BatchPlaces32(BatchForm f, int n_blocks, bool has_min)
-      : columns(f.sums_bytes()),
-        scales(columns + lines_of(n_blocks) * f.columns() * 128),
+      : columns(f.sums_bytes()), scales(columns + lines_of(n_blocks) * f.columns() * 128),
         minima(scales + n_blocks * f.tokens() * 4),
         rings((minima + (has_min ? n_blocks * f.tokens() * 4 : 0) + 127) / 128 * 128) {}
 };
@@ -57,18 +55,12 @@ struct BatchPlaces32 {
 constexpr int batch_row_bytes(tensor::DType dtype) {
   switch (dtype) {
     case tensor::DType::Q4_0:
-    case tensor::DType::Q4_1:
-      return 4 * 16 + 16;
-    case tensor::DType::Q8_0:
-      return 4 * 32 + 16;
-    case tensor::DType::Q4_K:
-      return 144;
-    case tensor::DType::Q5_K:
-      return 176;
-    case tensor::DType::Q6_K:
-      return 224;
-    default:
-      return 0;
+    case tensor::DType::Q4_1: return 4 * 16 + 16;
+    case tensor::DType::Q8_0: return 4 * 32 + 16;
+    case tensor::DType::Q4_K: return 144;
+    case tensor::DType::Q5_K: return 176;
+    case tensor::DType::Q6_K: return 224;
+    default: return 0;
   }
 }
 constexpr bool batch_has_min(tensor::DType dtype) {

@@ -38,16 +38,12 @@ class Uses {
 // A batch of one token; empty: as the fusion group has it.
 std::string_view name_for_one(const DecodeGroup& group, const KernelPlan& kernels, const Schedule& schedule) {
   switch (group.kind) {
-    case DecodeGroup::Kind::linears:
-      return group.row->name;
+    case DecodeGroup::Kind::linears: return group.row->name;
     case DecodeGroup::Kind::attention:
       return kernels.attention(schedule.groups[static_cast<size_t>(group.attention)]).one_token->name;
-    case DecodeGroup::Kind::routes:
-      return "router";
-    case DecodeGroup::Kind::nothing:
-      return "none: its readers do it";
-    case DecodeGroup::Kind::alone:
-      return {};
+    case DecodeGroup::Kind::routes: return "router";
+    case DecodeGroup::Kind::nothing: return "none: its readers do it";
+    case DecodeGroup::Kind::alone: return {};
   }
   return {};
 }
@@ -76,18 +72,13 @@ void add_group(const ops::Plan& plan, const FusionGroup& group, const KernelPlan
       for (const ExpertRange& range : kernels.experts(i_op).ranges())
         uses.add(range.tokens_min, range.tokens_max, range.row->name);
       return;
-    case FusionGroup::Kind::attention:
-      return add_attention(kernels.attention(group), uses);
-    case FusionGroup::Kind::norm:
-      return uses.add(1, kAnyTokens, "norm of rows");
-    case FusionGroup::Kind::heads:
-      return uses.add(1, kAnyTokens, "heads");
-    case FusionGroup::Kind::gate:
-      return uses.add(1, kAnyTokens, "gate of rows");
+    case FusionGroup::Kind::attention: return add_attention(kernels.attention(group), uses);
+    case FusionGroup::Kind::norm: return uses.add(1, kAnyTokens, "norm of rows");
+    case FusionGroup::Kind::heads: return uses.add(1, kAnyTokens, "heads");
+    case FusionGroup::Kind::gate: return uses.add(1, kAnyTokens, "gate of rows");
     case FusionGroup::Kind::op:
     case FusionGroup::Kind::quantise:
-    case FusionGroup::Kind::borrowed:
-      return uses.add(1, kAnyTokens, ops::kind_name(op));
+    case FusionGroup::Kind::borrowed: return uses.add(1, kAnyTokens, ops::kind_name(op));
   }
 }
 

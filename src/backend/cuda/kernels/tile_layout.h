@@ -42,17 +42,12 @@ constexpr TileLayout tile_layout_256(int pitch, int planes, bool has_min) {
 constexpr int tile_pitch(tensor::DType dtype) {
   switch (dtype) {
     case tensor::DType::Q4_0:
-    case tensor::DType::Q4_1:
-      return 5 * 16;
-    case tensor::DType::Q8_0:
-      return 9 * 16;
-    case tensor::DType::Q4_K:
-      return 5 * 16;
+    case tensor::DType::Q4_1: return 5 * 16;
+    case tensor::DType::Q8_0: return 9 * 16;
+    case tensor::DType::Q4_K: return 5 * 16;
     case tensor::DType::Q5_K:
-    case tensor::DType::Q6_K:
-      return 7 * 16;
-    default:
-      return 0;
+    case tensor::DType::Q6_K: return 7 * 16;
+    default: return 0;
   }
 }
 

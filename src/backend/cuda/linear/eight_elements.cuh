@@ -1,5 +1,6 @@
-// Eight neighbouring elements of a row of a matrix, decoded by one thread, so that neighbours read and write what lies side by side. Of the formats
-// that are cut into parts and of floats. Values as quant/block.h and quant/float.h decode them.
+// Eight neighbouring elements of a row of a matrix, decoded by one thread, so that neighbours read and write what lies
+// side by side. Of the formats that are cut into parts and of floats. Values as quant/block.h and quant/float.h decode
+// them.
 #pragma once
 
 #include "backend/cuda/decode/gemv_formats.cuh"
@@ -14,7 +15,9 @@ __device__ inline uint64_t eight_bytes(const uint8_t* p) {
   const uint2 x = *reinterpret_cast<const uint2*>(p);
   return uint64_t{x.y} << 32 | x.x;
 }
-__device__ inline uint64_t nibbles_of(uint64_t bytes, int which) { return bytes >> (4 * which) & 0x0F0F0F0F0F0F0F0Full; }
+__device__ inline uint64_t nibbles_of(uint64_t bytes, int which) {
+  return bytes >> (4 * which) & 0x0F0F0F0F0F0F0F0Full;
+}
 __device__ inline int byte_of(uint64_t bytes, int i) { return static_cast<int>(bytes >> (8 * i) & 255u); }
 __device__ inline float half_at(const uint8_t* p) { return low_half(*reinterpret_cast<const uint16_t*>(p)); }
 
@@ -81,7 +84,8 @@ struct EightQ5_K : EightNibblesK<true> {
   static constexpr tensor::DType kDType = tensor::DType::Q5_K;
 };
 
-// Halves of four runs of 32: 64 bytes of nibbles, of the runs 0 and 1 the low ones, and 32 bytes with two top bits of each run.
+// Halves of four runs of 32: 64 bytes of nibbles, of the runs 0 and 1 the low ones, and 32 bytes with two top bits of
+// each run.
 struct EightQ6_K {
   static constexpr tensor::DType kDType = tensor::DType::Q6_K;
   static constexpr int kBlock = 256;
@@ -90,7 +94,8 @@ struct EightQ6_K {
     const uint64_t low = nibbles_of(eight_bytes(parts.base[0] + block * 128 + half * 64 + run % 2 * 32 + at), run / 2);
     const uint64_t top = eight_bytes(parts.base[1] + block * 64 + half * 32 + at) >> (2 * run) & 0x0303030303030303ull;
     const uint64_t q = low | top << 4;
-    const float scale = half_at(parts.base[3] + block * 2) * static_cast<float>(static_cast<int8_t>(parts.base[2][block * 16 + j / 16]));
+    const float scale = half_at(parts.base[3] + block * 2) *
+                        static_cast<float>(static_cast<int8_t>(parts.base[2][block * 16 + j / 16]));
     EightElements x;
 #pragma unroll
     for (int i = 0; i < 8; ++i) x.v[i] = scale * static_cast<float>(byte_of(q, i) - 32);
@@ -112,7 +117,8 @@ struct EightF16 {
   static constexpr int kBlock = 8;
   __device__ static EightElements of(const Parts& parts, int64_t block, int) {
     const uint4 x = reinterpret_cast<const uint4*>(parts.base[0])[block];
-    return {{low_half(x.x), high_half(x.x), low_half(x.y), high_half(x.y), low_half(x.z), high_half(x.z), low_half(x.w), high_half(x.w)}};
+    return {{low_half(x.x), high_half(x.x), low_half(x.y), high_half(x.y), low_half(x.z), high_half(x.z), low_half(x.w),
+             high_half(x.w)}};
   }
 };
 struct EightBF16 {
@@ -130,7 +136,8 @@ struct EightBF16 {
 
 // Elements 8 i .. 8 i + 7 of a row, times scale where the op has one, to their place in y.
 template <class Eight>
-__device__ inline void decode_eight(const Parts& parts, int64_t cols, int64_t row, int64_t i, bool scaled, float scale, float* y) {
+__device__ inline void decode_eight(const Parts& parts, int64_t cols, int64_t row, int64_t i, bool scaled, float scale,
+                                    float* y) {
   constexpr int64_t kPerBlock = Eight::kBlock / 8;
   EightElements x = Eight::of(parts, row * (cols / Eight::kBlock) + i / kPerBlock, static_cast<int>(i % kPerBlock) * 8);
 #pragma unroll
@@ -148,8 +155,9 @@ bool visit_eight(const Matrix& m, Visit&& visit) {
     visit(F{});
     return true;
   };
-  return try_one(EightQ4_0{}) || try_one(EightQ4_1{}) || try_one(EightQ8_0{}) || try_one(EightQ4_K{}) || try_one(EightQ5_K{}) ||
-         try_one(EightQ6_K{}) || try_one(EightF32{}) || try_one(EightF16{}) || try_one(EightBF16{});
+  return try_one(EightQ4_0{}) || try_one(EightQ4_1{}) || try_one(EightQ8_0{}) || try_one(EightQ4_K{}) ||
+         try_one(EightQ5_K{}) || try_one(EightQ6_K{}) || try_one(EightF32{}) || try_one(EightF16{}) ||
+         try_one(EightBF16{});
 }
 
 }  // namespace assay::backend::cuda

@@ -22,7 +22,9 @@ FloatMemory::FloatMemory(std::span<const FloatNeed> needs, int64_t n_tokens_max)
     n_x = std::max(n_x, float_rows_packed(n_tokens_max, need.cols));
   }
   if (n_x == 0 || n_processors == 0 || n_tokens_max <= kFloatSkinnyTokensMax) return;
-  const auto floats = [](int64_t n, const char* what) { return DeviceBuffer(static_cast<size_t>(n) * sizeof(float), what); };
+  const auto floats = [](int64_t n, const char* what) {
+    return DeviceBuffer(static_cast<size_t>(n) * sizeof(float), what);
+  };
   w_ = floats(n_w, "packed weights");
   x_ = floats(n_x, "packed activations");
   sums_ = floats(n_w > 0 ? n_processors * kFloatSums : 0, "sums of prefill");

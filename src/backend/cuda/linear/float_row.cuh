@@ -1,4 +1,5 @@
-// Rows of float weights on the device: 8 of them widened at a time, and the sum of what four lanes of a chunk have made.
+// Rows of float weights on the device: 8 of them widened at a time, and the sum of what four lanes of a chunk have
+// made.
 #pragma once
 
 #include <cuda_fp16.h>

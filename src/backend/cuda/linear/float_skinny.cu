@@ -1,12 +1,12 @@
-// Float weights by Lanes32 in 8 chunks for a few tokens (see linear.h, linear_float). A block of threads makes 16 rows of up to 8 tokens, a
-// warp one of the 8 chunks of them all, a lane of the warp a lane of the contract: so a weight is loaded and widened once for all tokens.
-// Register i of a lane belongs to the output whose number is i with some bits turned over, other bits in every lane: at each step of the
-// fold a lane then keeps the lower half of its registers and hands on the upper half, without asking which lane it is.
-#include "backend/cuda/linear/float_skinny.h"
-
+// Float weights by Lanes32 in 8 chunks for a few tokens (see linear.h, linear_float). A block of threads makes 16 rows
+// of up to 8 tokens, a warp one of the 8 chunks of them all, a lane of the warp a lane of the contract: so a weight is
+// loaded and widened once for all tokens. Register i of a lane belongs to the output whose number is i with some bits
+// turned over, other bits in every lane: at each step of the fold a lane then keeps the lower half of its registers and
+// hands on the upper half, without asking which lane it is.
 #include <algorithm>
 
 #include "backend/cuda/linear/float_row.cuh"
+#include "backend/cuda/linear/float_skinny.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/tiles/mma_steps.cuh"
 #include "num/lanes.h"
@@ -40,14 +40,16 @@ struct SkinnyTask {
 // A warp's chunk of tile after tile, through its own ring in shared memory; kDepth stages are there or on their way.
 template <class W, int kTokens, int kDepth>
 class ChunkWalk {
-  static constexpr int kBlockBytes = 32 * sizeof(W), kRowBytes = kStageBlocks * kBlockBytes, kTokenBytes = kStageBlocks * 128;
+  static constexpr int kBlockBytes = 32 * sizeof(W), kRowBytes = kStageBlocks * kBlockBytes,
+                       kTokenBytes = kStageBlocks * 128;
   static constexpr int kPitch = kRowBytes + 16;  // what the lanes read of 16 rows lies in different banks
 
  public:
   static constexpr int kOutputs = kRows * kTokens, kStageBytes = kRows * kPitch + kTokens * kTokenBytes;
 
   __device__ ChunkWalk(const SkinnyTask& task, uint8_t* memory)
-      : task_(task), lane_(static_cast<int>(threadIdx.x) % 32), memory_(memory + threadIdx.x / 32 * (kDepth * kStageBytes)) {
+      : task_(task), lane_(static_cast<int>(threadIdx.x) % 32),
+        memory_(memory + threadIdx.x / 32 * (kDepth * kStageBytes)) {
     const int chunk = static_cast<int>(threadIdx.x) / 32, n_blocks = task.cols / 32;
     begin_ = block_ahead_ = static_cast<int>(quant::chunk_begin(chunk, n_blocks));
     end_ = static_cast<int>(quant::chunk_begin(chunk + 1, n_blocks));
@@ -85,7 +87,8 @@ class ChunkWalk {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) loaded[r] = *reinterpret_cast<const W*>(stage + row_[r] + block * kBlockBytes);
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) tokens[t] = *reinterpret_cast<const float*>(x + (t ^ turned_token) * kTokenBytes + block * 128);
+    for (int t = 0; t < kTokens; ++t)
+      tokens[t] = *reinterpret_cast<const float*>(x + (t ^ turned_token) * kTokenBytes + block * 128);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const float weight = widened(loaded[r]);
@@ -127,8 +130,8 @@ class ChunkWalk {
   const SkinnyTask& task_;
   const int lane_;
   uint8_t* const memory_;
-  int begin_, end_;     // of the chunk
-  int row_[kRows];      // of a stage: where the lane's weights are
+  int begin_, end_;  // of the chunk
+  int row_[kRows];   // of a stage: where the lane's weights are
   int tile_ahead_, block_ahead_, slot_ = 0, slot_ahead_ = 0;
 };
 
@@ -169,15 +172,22 @@ void start(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens
   constexpr size_t kBytes = kChunks * kDepth * ChunkWalk<W, kTokens, kDepth>::kStageBytes;
   static_assert(kBytes == FloatSkinnyForm{kTokens, kDepth}.ring_bytes(sizeof(W)));
   require(allow_shared(skinny_kernel<W, kTokens, kDepth>, kBytes), "shared memory");
-  SkinnyTask task{rows.w, x, rows.bias, rows.y, rows.y_width, static_cast<int32_t>(rows.n_rows), static_cast<int32_t>(cols),
-               static_cast<int32_t>(n_tokens)};
+  SkinnyTask task{rows.w,
+                  x,
+                  rows.bias,
+                  rows.y,
+                  rows.y_width,
+                  static_cast<int32_t>(rows.n_rows),
+                  static_cast<int32_t>(cols),
+                  static_cast<int32_t>(n_tokens)};
   task.n_row_tiles = (task.n_rows + kRows - 1) / kRows;
   task.n_tiles = task.n_row_tiles * ((task.n_tokens + kTokens - 1) / kTokens);
   const int n_blocks = std::min(task.n_tiles, queue.n_multiprocessors);
   skinny_kernel<W, kTokens, kDepth><<<static_cast<unsigned>(n_blocks), 32 * kChunks, kBytes, queue.stream>>>(task);
 }
 template <class W>
-void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card, const Queue& queue) {
+void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card,
+               const Queue& queue) {
   const FloatSkinnyForm form = float_skinny_form(n_tokens, sizeof(W), card);
   const auto run = [&](auto start_form) { start_form(rows, cols, x, n_tokens, queue); };
   if (form.tokens == 2) return form.depth == 4 ? run(start<W, 2, 4>) : run(start<W, 2, 2>);
@@ -187,7 +197,8 @@ void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_to
 
 }  // namespace
 
-void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card, const Queue& queue) {
+void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card,
+                         const Queue& queue) {
   if (rows.dtype == tensor::DType::F32) start_for<float>(rows, cols, x, n_tokens, card, queue);
   if (rows.dtype == tensor::DType::F16) start_for<__half>(rows, cols, x, n_tokens, card, queue);
   if (rows.dtype == tensor::DType::BF16) start_for<Bf16>(rows, cols, x, n_tokens, card, queue);

@@ -1,5 +1,5 @@
-// Dots of any block format: one thread a chunk of a row, so 8 neighbouring lanes a row; each thread unpacks its blocks with the format's
-// own code and multiplies them by up to kTokens rows of activations.
+// Dots of any block format: one thread a chunk of a row, so 8 neighbouring lanes a row; each thread unpacks its blocks
+// with the format's own code and multiplies them by up to kTokens rows of activations.
 #pragma once
 
 #include "backend/cuda/linear/block_load.cuh"
@@ -56,7 +56,8 @@ __device__ inline quant::IntegerSums sums_of(const Unpacked256& u, const int8_t*
 
 // A chain of a sum after one more block, number `at` of the activations.
 template <class Block, int kBlock, class Unpacked>
-__device__ inline float with_block(const Unpacked& u, const quant::BlockScales& scale, const quant::Activations& x, int64_t at, float c) {
+__device__ inline float with_block(const Unpacked& u, const quant::BlockScales& scale, const quant::Activations& x,
+                                   int64_t at, float c) {
   constexpr int kGroups = kBlock == 32 ? 1 : 16;  // of sums in a block
   const quant::IntegerSums high = sums_of<Block>(u, x.q + at * kBlock, x.q_sums + at * kGroups);
   float f = static_cast<float>(high.i), g = static_cast<float>(high.m);
@@ -76,7 +77,8 @@ __global__ void any_format_kernel(AnyTask task) {
   const int chunk = threadIdx.x % 8;
   const bool active = row < task.n_rows;
   float c[kTokens] = {};
-  const int64_t begin = quant::chunk_begin(chunk, task.n_blocks), end = active ? quant::chunk_begin(chunk + 1, task.n_blocks) : begin;
+  const int64_t begin = quant::chunk_begin(chunk, task.n_blocks),
+                end = active ? quant::chunk_begin(chunk + 1, task.n_blocks) : begin;
   for (int64_t b = begin; b < end; ++b) {
     const auto block = load_block_of<Block>(task.w, row * task.n_blocks + b);
     const quant::BlockScales scale = quant::scales(block);
@@ -90,7 +92,8 @@ __global__ void any_format_kernel(AnyTask task) {
   }
   for (int t = 0; t < kTokens; ++t) {
 #pragma unroll
-    for (int width = 1; width <= 4; width *= 2) c[t] = c[t] + __shfl_xor_sync(kWholeWarp, c[t], width);  // the tree; a sum's order is its lanes'
+    for (int width = 1; width <= 4; width *= 2)
+      c[t] = c[t] + __shfl_xor_sync(kWholeWarp, c[t], width);  // the tree; a sum's order is its lanes'
     const int64_t token = first_token + t;
     if (chunk == 0 && active && token < task.n_tokens) {
       task.y[token * task.n_rows + row] = task.bias == nullptr ? c[t] : c[t] + task.bias[row];
@@ -110,7 +113,7 @@ void launch_any_format(const AnyTask& task, cudaStream_t stream) {
   }
 }
 
-bool linear_any_32(tensor::DType dtype, const AnyTask& task, cudaStream_t stream);   // false: no format of blocks of 32
+bool linear_any_32(tensor::DType dtype, const AnyTask& task, cudaStream_t stream);  // false: no format of blocks of 32
 bool linear_any_256(tensor::DType dtype, const AnyTask& task, cudaStream_t stream);
 
 }  // namespace assay::backend::cuda

@@ -1,5 +1,6 @@
-// Float weights by Lanes32 in 8 chunks. Four neighbouring lanes take a chunk of a row, eight such groups a row: lane g of a group holds the
-// lanes 8 g .. 8 g + 7 of the contract, so it loads 8 neighbouring weights at a time and nothing crosses lanes before the fold.
+// Float weights by Lanes32 in 8 chunks. Four neighbouring lanes take a chunk of a row, eight such groups a row: lane g
+// of a group holds the lanes 8 g .. 8 g + 7 of the contract, so it loads 8 neighbouring weights at a time and nothing
+// crosses lanes before the fold.
 #include "backend/cuda/linear/float_row.cuh"
 #include "backend/cuda/linear/linear.h"
 #include "num/lanes.h"

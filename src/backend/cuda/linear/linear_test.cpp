@@ -4,12 +4,12 @@
 #include <set>
 
 #include "backend/cuda/kernels/linear_table.h"
+#include "backend/cuda/linear/float_memory.h"
+#include "backend/cuda/linear/float_skinny.h"
 #include "backend/cuda/linear/launch_linear.h"
+#include "backend/cuda/linear/matrix_test.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/runtime/this_card.h"
-#include "backend/cuda/linear/float_skinny.h"
-#include "backend/cuda/linear/float_memory.h"
-#include "backend/cuda/linear/matrix_test.h"
 #include "ops/linear/linear.h"
 #include "support/random_weights.h"
 
@@ -19,7 +19,9 @@ namespace {
 struct Shape {
   int64_t rows, cols, n_tokens;
 };
-std::ostream& operator<<(std::ostream& out, const Shape& s) { return out << s.rows << " x " << s.cols << ", " << s.n_tokens << " tokens"; }
+std::ostream& operator<<(std::ostream& out, const Shape& s) {
+  return out << s.rows << " x " << s.cols << ", " << s.n_tokens << " tokens";
+}
 
 // Rows of x as integers, here and on the device.
 struct Quantised {
@@ -60,18 +62,21 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
   const quant::Activation kind = format.activation;
   const Quantised integers(kind, planes, shape.cols, x);
   const quant::Activations &host = integers.host, &device = integers.device;
-  const int64_t row_bytes = shape.cols / tensor::traits(format.dtype).block_elements * tensor::traits(format.dtype).block_bytes;
+  const int64_t row_bytes =
+      shape.cols / tensor::traits(format.dtype).block_elements * tensor::traits(format.dtype).block_bytes;
   std::vector<float> expected;
   for (int64_t t = 0; t < shape.n_tokens; ++t) {
     for (int64_t r = 0; r < shape.rows; ++r) {
-      expected.push_back(
-          ops::linear_ref(format, bytes.data() + r * row_bytes, host, t, with_bias ? &bias[static_cast<size_t>(r)] : nullptr));
+      expected.push_back(ops::linear_ref(format, bytes.data() + r * row_bytes, host, t,
+                                         with_bias ? &bias[static_cast<size_t>(r)] : nullptr));
     }
   }
   const Uploaded w = lay(format.dtype, shape.rows, shape.cols, bytes, false);
   const DeviceBuffer device_bias = upload(bias);
   const float* b = with_bias ? device_bias.as<float>() : nullptr;
-  const auto where = [&] { return ::testing::Message() << tensor::traits(format.dtype).name << " " << shape << ", planes " << planes; };
+  const auto where = [&] {
+    return ::testing::Message() << tensor::traits(format.dtype).name << " " << shape << ", planes " << planes;
+  };
   // Every row of the table that takes the product, whatever number of tokens it is chosen for.
   const ThisLaunch here;
   const LinearMatrix matrix = as_linear_matrix(w.matrix);
@@ -98,9 +103,9 @@ TEST(CudaLinear, QuantisedProductsHaveTheReferencesBits) {
     if (format.activation == quant::Activation::f32) continue;
     const int64_t block = format.activation == quant::Activation::a256 ? 256 : 32;
     for (const int planes : {1, 2}) {
-      for (const Shape& shape :
-           {Shape{1, block, 1}, Shape{33, 3 * block, 2}, Shape{40, 9 * block, 9}, Shape{70, 22 * block, 17}, Shape{17, 8 * block, 1},
-            Shape{5, 18 * block, 70}, Shape{129, 5 * block, 130}, Shape{130, 64 * 32 / block * block, 3}}) {
+      for (const Shape& shape : {Shape{1, block, 1}, Shape{33, 3 * block, 2}, Shape{40, 9 * block, 9},
+                                 Shape{70, 22 * block, 17}, Shape{17, 8 * block, 1}, Shape{5, 18 * block, 70},
+                                 Shape{129, 5 * block, 130}, Shape{130, 64 * 32 / block * block, 3}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
         if (HasFailure()) return;
       }
@@ -117,8 +122,8 @@ TEST(CudaLinear, TilesHaveTheReferencesBitsAtEveryEdge) {
     for (const int planes : {1, 2}) {
       for (int64_t n_tokens = 1; n_tokens <= 17; ++n_tokens)
         check_quantised(format, {n_tokens + 2, 2 * block, n_tokens}, planes, false, ++seed);
-      for (const Shape& shape : {Shape{129, 8 * block, 63}, Shape{128, 5 * block, 64}, Shape{7, 18 * block, 65}, Shape{300, 7 * block, 200},
-                                 Shape{257, 17 * block, 129}}) {
+      for (const Shape& shape : {Shape{129, 8 * block, 63}, Shape{128, 5 * block, 64}, Shape{7, 18 * block, 65},
+                                 Shape{300, 7 * block, 200}, Shape{257, 17 * block, 129}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
         if (HasFailure()) return;
       }
@@ -126,8 +131,8 @@ TEST(CudaLinear, TilesHaveTheReferencesBitsAtEveryEdge) {
   }
 }
 
-// Clusters of every size (more rows, fewer blocks that share K), rows left over, tokens of every number of columns; chunks that end within
-// a line of four blocks of 32.
+// Clusters of every size (more rows, fewer blocks that share K), rows left over, tokens of every number of columns;
+// chunks that end within a line of four blocks of 32.
 TEST(CudaLinear, SeveralTokensHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 700;
@@ -135,9 +140,10 @@ TEST(CudaLinear, SeveralTokensHaveTheReferencesBits) {
     if (!has_tiles(format.dtype)) continue;
     for (const int planes : {1, 2}) {
       for (const Shape& shape :
-           {Shape{32, 7 * 256, 1}, Shape{33, 8 * 256, 8}, Shape{47, 256, 9}, Shape{100, 9 * 256, 16}, Shape{65, 22 * 256, 17},
-            Shape{300, 16 * 256, 33}, Shape{64, 3 * 256, 128}, Shape{16390, 256, 3}, Shape{8199, 512, 5}, Shape{4100, 768, 12},
-            Shape{8200, 256, 20}, Shape{4111, 2 * 256, 24}, Shape{40, 120 * 256, 20}, Shape{200, 2048, 256}}) {
+           {Shape{32, 7 * 256, 1}, Shape{33, 8 * 256, 8}, Shape{47, 256, 9}, Shape{100, 9 * 256, 16},
+            Shape{65, 22 * 256, 17}, Shape{300, 16 * 256, 33}, Shape{64, 3 * 256, 128}, Shape{16390, 256, 3},
+            Shape{8199, 512, 5}, Shape{4100, 768, 12}, Shape{8200, 256, 20}, Shape{4111, 2 * 256, 24},
+            Shape{40, 120 * 256, 20}, Shape{200, 2048, 256}}) {
         check_quantised(format, shape, planes, shape.rows % 2 == 1, ++seed);
         if (HasFailure()) return;
       }
@@ -158,29 +164,34 @@ TEST(CudaLinear, SplitTilesHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 800;
   for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q6_K}) {
-    for (const Shape& shape : {Shape{17000, 4 * 256, 32}, Shape{7680, 8 * 256, 32}, Shape{3801, 8 * 256, 33}, Shape{129, 22 * 256, 70}}) {
+    for (const Shape& shape :
+         {Shape{17000, 4 * 256, 32}, Shape{7680, 8 * 256, 32}, Shape{3801, 8 * 256, 33}, Shape{129, 22 * 256, 70}}) {
       check_quantised(*quant::find_format(dtype), shape, 2, shape.rows % 2 == 1, ++seed);
       if (HasFailure()) return;
     }
   }
 }
 
-// Blocks of threads that take tile after tile, the last ones ragged: the sums of one tile and the outputs of the one before share a place.
+// Blocks of threads that take tile after tile, the last ones ragged: the sums of one tile and the outputs of the one
+// before share a place.
 TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
   ASSAY_REQUIRE_GPU();
   const ThisLaunch here;
   if (!here.card.has_groups()) GTEST_SKIP() << "no Hopper";
   uint64_t seed = 900;
-  for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q5_K, tensor::DType::Q6_K, tensor::DType::Q8_0}) {
+  for (const tensor::DType dtype :
+       {tensor::DType::Q4_K, tensor::DType::Q5_K, tensor::DType::Q6_K, tensor::DType::Q8_0}) {
     const quant::Format& format = *quant::find_format(dtype);
     for (const int planes : {1, 2}) {
       for (const Shape& shape : {Shape{4612, 8 * 256, 1100}, Shape{4612, 11 * 256, 1100}, Shape{4610, 5 * 256, 1100}}) {
-        const Uploaded w = lay(dtype, shape.rows, shape.cols, test::random_weights(format, shape.rows * shape.cols, ++seed), false);
+        const Uploaded w =
+            lay(dtype, shape.rows, shape.cols, test::random_weights(format, shape.rows * shape.cols, ++seed), false);
         const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed);
         const Quantised integers(format.activation, planes, shape.cols, x);
         const auto n = static_cast<size_t>(shape.rows * shape.n_tokens);
         const DeviceBuffer expected = poisoned(n), found = poisoned(n);
-        const LinearTask reference{&w.matrix, nullptr, expected.as<float>()}, task{&w.matrix, nullptr, found.as<float>()};
+        const LinearTask reference{&w.matrix, nullptr, expected.as<float>()},
+            task{&w.matrix, nullptr, found.as<float>()};
         launch_linears(row_of("tiles"), std::span(&reference, 1), integers.device, shape.n_tokens, here.launching());
         launch_linears(row_of("group tiles"), std::span(&task, 1), integers.device, shape.n_tokens, here.launching());
         EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n)))
@@ -196,10 +207,11 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
   const ThisLaunch here;
   uint64_t seed = 1000;
   using tensor::DType;
-  for (const auto& [a, b] :
-       {std::pair(DType::Q4_K, DType::Q6_K), std::pair(DType::Q6_K, DType::Q5_K), std::pair(DType::Q4_1, DType::Q8_0)}) {
+  for (const auto& [a, b] : {std::pair(DType::Q4_K, DType::Q6_K), std::pair(DType::Q6_K, DType::Q5_K),
+                             std::pair(DType::Q4_1, DType::Q8_0)}) {
     for (const int planes : {1, 2}) {
-      for (const Shape& shape : {Shape{70, 2048, 5}, Shape{300, 9 * 256, 20}, Shape{300, 2048, 33}, Shape{130, 11 * 256, 100}}) {
+      for (const Shape& shape :
+           {Shape{70, 2048, 5}, Shape{300, 9 * 256, 20}, Shape{300, 2048, 33}, Shape{130, 11 * 256, 100}}) {
         const quant::Activation kind = quant::find_format(a)->activation;
         const std::vector<float> x = test::random_activations(shape.n_tokens * shape.cols, ++seed);
         const Quantised integers(kind, planes, shape.cols, x);
@@ -219,7 +231,8 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
           weights.push_back(lay(dtype, shape.rows, shape.cols, bytes, false));
           y.push_back(poisoned(of_format.size()));
         }
-        const LinearTask tasks[] = {{&weights[0].matrix, nullptr, y[0].as<float>()}, {&weights[1].matrix, nullptr, y[1].as<float>()}};
+        const LinearTask tasks[] = {{&weights[0].matrix, nullptr, y[0].as<float>()},
+                                    {&weights[1].matrix, nullptr, y[1].as<float>()}};
         const LinearMatrix matrices[] = {as_linear_matrix(weights[0].matrix), as_linear_matrix(weights[1].matrix)};
         for (const LinearRow& row : linear_table()) {
           if (!row.takes({matrices, kind, planes, shape.cols}, shape.n_tokens, here.card)) continue;
@@ -260,7 +273,8 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
     }
     expected.emplace_back();
     for (int64_t t = 0; t < kTokens; ++t) {
-      for (int64_t r = 0; r < rows; ++r) expected.back().push_back(ops::linear_ref(format, bytes.data() + r * 288, host, t, nullptr));
+      for (int64_t r = 0; r < rows; ++r)
+        expected.back().push_back(ops::linear_ref(format, bytes.data() + r * 288, host, t, nullptr));
     }
     weights.push_back(lay(format.dtype, rows, kCols, bytes, false));
     y.push_back(poisoned(expected.back().size()));
@@ -276,7 +290,8 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
       if (!row.takes({matrices, format.activation, 2, kCols}, kTokens, here.card)) continue;
       launch_linears(row, some, device, kTokens, here.launching());
       for (const size_t i : which) {
-        EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << row.name << ", matrix " << i;
+        EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i]))
+            << row.name << ", matrix " << i;
         check(cudaMemset(y[i].data(), 0xA5, expected[i].size() * sizeof(float)), "poisoning test memory");
       }
       ran.insert(row.name);
@@ -300,7 +315,8 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   for (int64_t t = 0; t < shape.n_tokens; ++t) {
     for (int64_t r = 0; r < shape.rows; ++r) {
       const float* b = has_bias ? &bias[static_cast<size_t>(r)] : nullptr;
-      expected.push_back(ops::linear_f32_ref(format, bytes.data() + r * row_bytes, x.data() + t * shape.cols, shape.cols, b));
+      expected.push_back(
+          ops::linear_f32_ref(format, bytes.data() + r * row_bytes, x.data() + t * shape.cols, shape.cols, b));
     }
   }
   const Uploaded w = lay(dtype, shape.rows, shape.cols, bytes, true);
@@ -312,9 +328,12 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   for (const FloatRow& row : float_table()) {
     if (!row.takes({{dtype, shape.rows, false}, shape.cols, false, true}, card)) continue;
     const DeviceBuffer y = poisoned(expected.size());
-    const FloatRows rows{dtype, w.matrix.parts.base[0], shape.rows, has_bias ? device_bias.as<float>() : nullptr, y.as<float>(), shape.rows};
+    const FloatRows rows{dtype,         w.matrix.parts.base[0],
+                         shape.rows,    has_bias ? device_bias.as<float>() : nullptr,
+                         y.as<float>(), shape.rows};
     if (row.kernel == FloatKernel::any) linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr);
-    if (row.kernel == FloatKernel::skinny) linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, card, Queue());
+    if (row.kernel == FloatKernel::skinny)
+      linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, card, Queue());
     if (row.kernel == FloatKernel::tiles) {
       FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
       FloatRows first = rows, rest = rows;  // two runs where there are two rows
@@ -336,9 +355,10 @@ TEST(CudaLinear, FloatProductsHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   uint64_t seed = 500;
   for (const tensor::DType dtype : {tensor::DType::F32, tensor::DType::F16, tensor::DType::BF16}) {
-    for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 31, 2}, Shape{9, 33, 1}, Shape{5, 100, 7}, Shape{33, 576, 1}, Shape{66, 640, 9},
-                               Shape{4, 2056, 4}, Shape{17, 24, 3}, Shape{16, 32, 2}, Shape{130, 256, 65}, Shape{257, 576, 70},
-                               Shape{300, 2048, 64}, Shape{65, 5632, 5}, Shape{19, 3168, 130}, Shape{700, 256, 3}}) {
+    for (const Shape& shape :
+         {Shape{1, 1, 1}, Shape{3, 31, 2}, Shape{9, 33, 1}, Shape{5, 100, 7}, Shape{33, 576, 1}, Shape{66, 640, 9},
+          Shape{4, 2056, 4}, Shape{17, 24, 3}, Shape{16, 32, 2}, Shape{130, 256, 65}, Shape{257, 576, 70},
+          Shape{300, 2048, 64}, Shape{65, 5632, 5}, Shape{19, 3168, 130}, Shape{700, 256, 3}}) {
       check_floats(dtype, shape, seed += 3);
     }
   }

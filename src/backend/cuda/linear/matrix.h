@@ -1,5 +1,6 @@
-// A weight matrix in the device's memory. The blocks of a format with its own fast kernel are cut into parts (scales, low bits, high bits),
-// each part of all blocks side by side, so that a thread can load 16 aligned bytes; the bytes are the file's.
+// A weight matrix in the device's memory. The blocks of a format with its own fast kernel are cut into parts (scales,
+// low bits, high bits), each part of all blocks side by side, so that a thread can load 16 aligned bytes; the bytes are
+// the file's.
 #pragma once
 
 #include <cstddef>

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "backend/cuda/runtime/device_test.h"
-#include "backend/cuda/runtime/device_weights.h"
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/rows/row_kernels.h"
+#include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/device_weights.h"
 
 namespace assay::backend::cuda {
 
@@ -18,7 +18,8 @@ struct Uploaded {
 inline Uploaded lay(tensor::DType dtype, int64_t rows, int64_t cols, const std::vector<std::byte>& bytes, bool whole) {
   Uploaded u;
   u.memory = DeviceBuffer(bytes.size() + 1024, "a test");
-  check(cudaMemset(u.memory.data(), 0, u.memory.size()), "clearing test memory");  // a word with the last scale of a part reaches past it
+  check(cudaMemset(u.memory.data(), 0, u.memory.size()),
+        "clearing test memory");  // a word with the last scale of a part reaches past it
   const PartBytes parts = part_bytes(dtype, whole);
   const auto n_blocks = static_cast<int64_t>(bytes.size()) / tensor::traits(dtype).block_bytes;
   u.matrix = {dtype, rows, cols, {}};

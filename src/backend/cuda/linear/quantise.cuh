@@ -9,10 +9,13 @@
 namespace assay::backend::cuda {
 
 // The lowest bytes of four words.
-__device__ inline uint32_t low_bytes(const uint32_t (&w)[4]) { return __byte_perm(__byte_perm(w[0], w[1], 0x40), __byte_perm(w[2], w[3], 0x40), 0x5410); }
+__device__ inline uint32_t low_bytes(const uint32_t (&w)[4]) {
+  return __byte_perm(__byte_perm(w[0], w[1], 0x40), __byte_perm(w[2], w[3], 0x40), 0x5410);
+}
 
-// The planes of four elements of a block with factor r > 0. After adding 1.5 * 2^23 the integer is in the lowest byte. None of the contract's
-// clamps acts: |x| is at most amax, so the first product rounds to 127 at most, and what it leaves, times 128, to 64.
+// The planes of four elements of a block with factor r > 0. After adding 1.5 * 2^23 the integer is in the lowest byte.
+// None of the contract's clamps acts: |x| is at most amax, so the first product rounds to 127 at most, and what it
+// leaves, times 128, to 64.
 __device__ inline void quantise_4(const float* x, float r, bool two, uint32_t& q, uint32_t& l) {
   constexpr float kMagic = 0x1.8p23f;  // num::rint_small
   uint32_t first[4], second[4];
@@ -26,8 +29,8 @@ __device__ inline void quantise_4(const float* x, float r, bool two, uint32_t& q
   if (two) l = low_bytes(second);
 }
 
-// A lane has the 8 elements from `at` on, a warp 256 neighbours. Every lane of the warp calls it; those without elements (`inside` false, whole
-// blocks of activations at a time) write nothing.
+// A lane has the 8 elements from `at` on, a warp 256 neighbours. Every lane of the warp calls it; those without
+// elements (`inside` false, whole blocks of activations at a time) write nothing.
 template <int kBlock>
 __device__ inline void quantise_8(const float (&x)[8], bool inside, const quant::Activations& out, int64_t at) {
   constexpr int kLanes = kBlock / 8, kSumLanes = kBlock == 256 ? 2 : 4;  // of a block, of a group that is summed

@@ -1,8 +1,8 @@
 // Integers of rows that are read, or made by a gate (fused.h, row_kernels.h): a lane takes 8 neighbouring elements.
+#include "backend/cuda/linear/quantise.cuh"
 #include "backend/cuda/rows/fused.h"
 #include "backend/cuda/rows/usual_gate.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "backend/cuda/linear/quantise.cuh"
 #include "num/math.h"
 #include "ops/rows/activation.h"
 
@@ -58,9 +58,11 @@ template <class Source>
 void start(const Source& source, int64_t n_rows, float* y, const quant::Activations& out, const Queue& queue) {
   const int64_t n = n_rows * out.k;
   if (n == 0) return;
-  const auto kernel = out.kind == quant::Activation::a256 ? quantise_rows_kernel<Source, 256> : quantise_rows_kernel<Source, 32>;
+  const auto kernel =
+      out.kind == quant::Activation::a256 ? quantise_rows_kernel<Source, 256> : quantise_rows_kernel<Source, 32>;
   take_decode_cut(kernel);
-  launch(queue, kernel, dim3(static_cast<unsigned>((n + 8 * kThreads - 1) / (8 * kThreads))), kThreads, 0, source, n, y, out);
+  launch(queue, kernel, dim3(static_cast<unsigned>((n + 8 * kThreads - 1) / (8 * kThreads))), kThreads, 0, source, n, y,
+         out);
 }
 
 }  // namespace
@@ -69,9 +71,11 @@ void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out
   start(Plain{x}, n_rows, nullptr, out, queue);
 }
 
-void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y, const quant::Activations& out,
-               const Queue& queue) {
-  with_usual(activation, [&](auto function) { start(Gated<decltype(function)::value>{gate, up}, n_rows, y, out, queue); });
+void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y,
+               const quant::Activations& out, const Queue& queue) {
+  with_usual(activation, [&](auto function) {
+    start(Gated<decltype(function)::value>{gate, up}, n_rows, y, out, queue);
+  });
 }
 
 }  // namespace assay::backend::cuda

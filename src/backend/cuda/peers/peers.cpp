@@ -38,7 +38,8 @@ bool open_ways(const std::vector<int>& devices) {
 
 }  // namespace
 
-Peers::Peers(std::vector<int> devices, base::Barrier& barrier) : devices_(std::move(devices)), barrier_(barrier), reach_(open_ways(devices_)) {
+Peers::Peers(std::vector<int> devices, base::Barrier& barrier)
+    : devices_(std::move(devices)), barrier_(barrier), reach_(open_ways(devices_)) {
   for (const int device : devices_) {
     check(cudaSetDevice(device), "choosing the GPU");
     shards_.emplace_back();
@@ -72,8 +73,8 @@ bool Peers::all(int i_shard, bool is) {
   return is;
 }
 
-void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows, float* y,
-                         cudaStream_t stream) {
+void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t column, int64_t width, int64_t n_rows,
+                         float* y, cudaStream_t stream) {
   Shard& own = shards_[static_cast<size_t>(i_shard)];
   own.offered = x;
   own.column = column;
@@ -83,8 +84,8 @@ void Peers::copy_columns(int i_shard, const float* x, int64_t own_width, int64_t
   for (const Shard& shard : shards_) {
     if (&shard != &own) shard.ready.hold(stream);
     const auto bytes = [](int64_t n) { return static_cast<size_t>(n) * sizeof(float); };
-    check(cudaMemcpy2DAsync(y + shard.column, bytes(width), shard.offered, bytes(shard.width), bytes(shard.width), static_cast<size_t>(n_rows),
-                            cudaMemcpyDefault, stream),
+    check(cudaMemcpy2DAsync(y + shard.column, bytes(width), shard.offered, bytes(shard.width), bytes(shard.width),
+                            static_cast<size_t>(n_rows), cudaMemcpyDefault, stream),
           "copying from GPU to GPU");
   }
   own.done.record(stream);
@@ -103,7 +104,8 @@ void Peers::fill(GatherTask& task, int i_shard, int64_t y_offset, int64_t flags_
   }
 }
 
-Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linears, Peers* peers, int i_shard, int64_t n_rows_max)
+Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linears, Peers* peers, int i_shard,
+                   int64_t n_rows_max)
     : plan_(&plan), peers_(peers), i_shard_(i_shard), n_rows_max_(n_rows_max) {
   if (peers == nullptr || !peers->reach_one_another()) return;
   offsets_.assign(plan.values.size(), -1);
@@ -174,12 +176,15 @@ SumsTask Landings::send_sums(const ops::Gather& gather) const {
   return task;
 }
 
-SumsWords Landings::sums_of_run() const noexcept { return {reinterpret_cast<uint4*>(floats_ + sums_begin_ + set_ * set_floats_), set_floats_ / 4}; }
+SumsWords Landings::sums_of_run() const noexcept {
+  return {reinterpret_cast<uint4*>(floats_ + sums_begin_ + set_ * set_floats_), set_floats_ / 4};
+}
 
 void Landings::clear_sums(cudaStream_t stream) const {
   if (set_floats_ == 0) return;
   static_assert(kNoSum == 0xFFFFFFFF);
-  check(cudaMemsetAsync(sums_of_run().begin, 0xFF, static_cast<size_t>(set_floats_) * sizeof(float), stream), "clearing sums");
+  check(cudaMemsetAsync(sums_of_run().begin, 0xFF, static_cast<size_t>(set_floats_) * sizeof(float), stream),
+        "clearing sums");
 }
 
 void Landings::make_ready() {
@@ -197,7 +202,8 @@ void Landings::begin_run(uint32_t round) {
 
 void Landings::end_run(bool has_outputs) {
   if (*timed_out_.as<uint32_t>() != 0) {
-    throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) + " s for the rows of the others, in vain");
+    throw Error(Errc::device, "a GPU waited " + std::to_string(static_cast<int>(kGatherSeconds)) +
+                                  " s for the rows of the others, in vain");
   }
   is_clear_ = has_outputs;
 }

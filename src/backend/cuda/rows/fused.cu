@@ -1,12 +1,11 @@
 // See fused.h.
-#include "backend/cuda/rows/fused.h"
-
 #include <cuda_fp16.h>
 
 #include "backend/cuda/attention/heads.cuh"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/quantise.cuh"
+#include "backend/cuda/rows/fused.h"
 #include "backend/cuda/rows/norm_row.cuh"
+#include "backend/cuda/runtime/launch.cuh"
 #include "num/math.h"
 
 namespace assay::backend::cuda {
@@ -14,7 +13,9 @@ namespace {
 
 using quant::Activation;
 
-__device__ uint16_t narrowed(float x, bool is_bf16) { return is_bf16 ? num::float_to_bf16(x) : __half_as_ushort(__float2half_rn(x)); }
+__device__ uint16_t narrowed(float x, bool is_bf16) {
+  return is_bf16 ? num::float_to_bf16(x) : __half_as_ushort(__float2half_rn(x));
+}
 
 // One block of threads a row.
 __global__ void norm_kernel(NormTask task) {
@@ -23,7 +24,8 @@ __global__ void norm_kernel(NormTask task) {
   let_next_start();
   const int d = static_cast<int>(task.d), step = blockDim.x;
   const int64_t at = int64_t{blockIdx.x} * d;
-  for (int j = threadIdx.x * 32; j < d; j += step * 32) asm volatile("prefetch.global.L1 [%0];" ::"l"(task.w + j));  // ahead of the wait
+  for (int j = threadIdx.x * 32; j < d; j += step * 32)
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(task.w + j));  // ahead of the wait
   wait_for_previous();
   if (task.pre_w != nullptr) {
     for (int j = threadIdx.x; j < d; j += step) row[j] = task.b[at + j];
@@ -36,7 +38,8 @@ __global__ void norm_kernel(NormTask task) {
     }
   } else {
 #pragma unroll 4
-    for (int j = threadIdx.x; j < d; j += step) row[j] = task.b == nullptr ? task.a[at + j] : task.a[at + j] + task.b[at + j];
+    for (int j = threadIdx.x; j < d; j += step)
+      row[j] = task.b == nullptr ? task.a[at + j] : task.a[at + j] + task.b[at + j];
   }
   if (task.sum != nullptr) {
     for (int j = threadIdx.x; j < d; j += step) task.sum[at + j] = row[j];
@@ -53,7 +56,7 @@ __global__ void norm_kernel(NormTask task) {
   if (task.q.q == nullptr) return;
   __syncthreads();
   task.q.kind == Activation::a256 ? quantise_row<256>(row, d, task.q, blockIdx.x)
-                                        : quantise_row<32>(row, d, task.q, blockIdx.x);
+                                  : quantise_row<32>(row, d, task.q, blockIdx.x);
 }
 
 // Of a row in shared memory, for all lanes of the warp that has it.
@@ -65,7 +68,9 @@ __device__ float inverse_rms_of_warp(const float* row, int d, float eps) {
   return 1.0f / sqrtf(sum / static_cast<float>(d) + eps);
 }
 __device__ float4 sum_of(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
-__device__ float4 normed(float4 x, float r, float4 w) { return {(x.x * r) * w.x, (x.y * r) * w.y, (x.z * r) * w.z, (x.w * r) * w.w}; }
+__device__ float4 normed(float4 x, float r, float4 w) {
+  return {(x.x * r) * w.x, (x.y * r) * w.y, (x.z * r) * w.z, (x.w * r) * w.w};
+}
 
 constexpr int kNormWarps = 4;
 constexpr int64_t kManyRows = 256;  // below, a block of threads a row is sooner done
@@ -169,19 +174,22 @@ constexpr int kThreads = 256;
 // The usual heads: bare, rotated whole, over a cache in half precision.
 bool are_plain(const HeadsTask& task) {
   const CacheView& cache = task.cache;
-  return task.are_bare() && task.rope.dim == cache.head_dim && cache.head_dim % 8 == 0 && cache.type_k == ops::CacheType::f16 &&
-         cache.type_v == ops::CacheType::f16;
+  return task.are_bare() && task.rope.dim == cache.head_dim && cache.head_dim % 8 == 0 &&
+         cache.type_k == ops::CacheType::f16 && cache.type_v == ops::CacheType::f16;
 }
 __device__ uint2 as_halves(const float* x) {
-  return {rounded_half(x[0]) | uint32_t{rounded_half(x[1])} << 16, rounded_half(x[2]) | uint32_t{rounded_half(x[3])} << 16};
+  return {rounded_half(x[0]) | uint32_t{rounded_half(x[1])} << 16,
+          rounded_half(x[2]) | uint32_t{rounded_half(x[3])} << 16};
 }
 
-// The same for these; a lane has four pairs of a head: eight neighbours, or two runs of four that are half a head apart.
+// The same for these; a lane has four pairs of a head: eight neighbours, or two runs of four that are half a head
+// apart.
 template <bool kInterleaved>
 __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
   let_next_start();
   const CacheView& cache = task.cache;
-  const int n_heads = static_cast<int>(task.n_heads), n_kv_heads = static_cast<int>(cache.n_kv_heads), head_dim = static_cast<int>(cache.head_dim);
+  const int n_heads = static_cast<int>(task.n_heads), n_kv_heads = static_cast<int>(cache.n_kv_heads),
+            head_dim = static_cast<int>(cache.head_dim);
   const int of_head = head_dim / 8, of_token = (n_heads + 2 * n_kv_heads) * of_head;
   const int item = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   const int token = item / of_token, slot = item % of_token / of_head, pair = 4 * (item % of_head);
@@ -204,7 +212,8 @@ __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
   read_4(from + second, x + 4);
   if (is_q || is_k) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) rotate_pair(x[kInterleaved ? 2 * i : i], x[kInterleaved ? 2 * i + 1 : i + 4], cos[i], sin[i]);
+    for (int i = 0; i < 4; ++i)
+      rotate_pair(x[kInterleaved ? 2 * i : i], x[kInterleaved ? 2 * i + 1 : i + 4], cos[i], sin[i]);
   }
   if (is_q) {
     write_4(task.q_rotated + at + first, x);
@@ -225,8 +234,8 @@ __device__ void merge_elements(const AttentionTask& task, int64_t at, float* y) 
   const int64_t head_dim = task.cache.head_dim, j = at % head_dim, head = at / head_dim % task.n_heads,
                 i_tile = at / head_dim / task.n_heads;
   const TokenTile tile = task.tiles[i_tile];
-  const int64_t n_segments =
-      tile.position / ops::kAttentionSegment - ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
+  const int64_t n_segments = tile.position / ops::kAttentionSegment -
+                             ops::first_visible(tile.position, task.window) / ops::kAttentionSegment + 1;
   const float* partials = task.partials + (i_tile * task.n_heads + head) * task.n_segments * (head_dim + 2);
   float m = partials[0], l = partials[1], o[n];
 #pragma unroll
@@ -274,19 +283,23 @@ void norm_rows(const NormTask& task, const Queue& queue) {
     const auto kernel = task.q.kind == Activation::a256 ? norm_warps_kernel<256> : norm_warps_kernel<32>;
     const size_t bytes = kNormWarps * static_cast<size_t>(task.d) * sizeof(float);
     if (bytes <= 48 * 1024 || allow_shared(kernel, bytes)) {
-      launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps, bytes, task);
+      launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps,
+             bytes, task);
       return;
     }
   }
-  // A multiple of every block of activations. Of many rows more blocks share a multiprocessor, and one's sum hides in another's copies.
+  // A multiple of every block of activations. Of many rows more blocks share a multiprocessor, and one's sum hides in
+  // another's copies.
   const int threads = task.d <= 512 || (task.n_rows >= kManyRows && !makes_integers) ? 256 : 1024;
   take_decode_cut(norm_kernel);
-  launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads, static_cast<size_t>(task.d) * sizeof(float), task);
+  launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads,
+         static_cast<size_t>(task.d) * sizeof(float), task);
 }
 
 void heads(const HeadsTask& task, const Queue& queue) {
   if (task.n_tokens == 0) return;
-  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads), n_elements = n_warps * task.cache.head_dim;
+  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads),
+                n_elements = n_warps * task.cache.head_dim;
   if (are_plain(task) && n_elements <= INT32_MAX) {
     const int64_t n_lanes = n_elements / 8;
     const auto kernel = task.rope.interleaved ? plain_heads_kernel<true> : plain_heads_kernel<false>;

@@ -1,15 +1,15 @@
-// Several ops of the plan in one kernel: the rows between two matrix products. Contracts as of the single ops; a null pointer among the
-// outputs means that nobody reads that value.
+// Several ops of the plan in one kernel: the rows between two matrix products. Contracts as of the single ops; a null
+// pointer among the outputs means that nobody reads that value.
 #pragma once
 
 #include <cstdint>
 
 #include "backend/cuda/attention/attention.h"
 #include "backend/cuda/attention/kv_cache.h"
-#include "backend/cuda/runtime/queue.h"
 #include "backend/cuda/rows/row_kernels.h"
-#include "ops/rows/activation.h"
+#include "backend/cuda/runtime/queue.h"
 #include "ops/plan/plan.h"
+#include "ops/rows/activation.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
@@ -26,19 +26,20 @@ struct NormTask {
   float* pre_y = nullptr;
   float* sum = nullptr;
   float* y = nullptr;
-  quant::Activations q;          // q.q null: none
-  uint16_t* halves = nullptr;    // y rounded to half precision or BF16 (mode fast); null: not
+  quant::Activations q;        // q.q null: none
+  uint16_t* halves = nullptr;  // y rounded to half precision or BF16 (mode fast); null: not
   bool is_bf16 = false;
 };
 void norm_rows(const NormTask& task, const Queue& queue);
 
-// Heads of queries, keys and values on their way to attention: rms_norm of each head of q and k, rotation, and the cache.
+// Heads of queries, keys and values on their way to attention: rms_norm of each head of q and k, rotation, and the
+// cache.
 struct HeadsTask {
   CacheView cache;
-  const float* q = nullptr;         // [n_tokens, n_heads, head_dim]
-  const float* k = nullptr;         // [n_tokens, n_kv_heads, head_dim]
+  const float* q = nullptr;  // [n_tokens, n_heads, head_dim]
+  const float* k = nullptr;  // [n_tokens, n_kv_heads, head_dim]
   const float* v = nullptr;
-  const float* q_norm = nullptr;    // weights; null: no norm
+  const float* q_norm = nullptr;  // weights; null: no norm
   const float* k_norm = nullptr;
   float q_eps = 0, k_eps = 0;
   int64_t n_tokens = 0, n_heads = 0;
@@ -48,7 +49,7 @@ struct HeadsTask {
   const int32_t* sequences = nullptr;
   float* q_normed = nullptr;
   float* k_normed = nullptr;
-  float* q_rotated = nullptr;       // never null
+  float* q_rotated = nullptr;  // never null
   float* k_rotated = nullptr;
 
   // They have no norm, and nobody looks at them on their way to the cache.
@@ -63,8 +64,8 @@ void heads(const HeadsTask& task, const Queue& queue);
 void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, const Queue& queue);
 
 // activation(gate) * up and its integers; y may be null.
-void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y, const quant::Activations& out,
-               const Queue& queue);
+void gate_rows(const float* gate, const float* up, ops::ActivationFunction activation, int64_t n_rows, float* y,
+               const quant::Activations& out, const Queue& queue);
 
 // The merge of attention_split's segments and the integers of the result; task.y may be null.
 void merge_rows(const AttentionTask& task, const quant::Activations& out, const Queue& queue);

@@ -3,10 +3,10 @@
 
 #include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "ops/attention/rope.h"
 #include "ops/rows/activation.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -17,7 +17,8 @@ using quant::Activation;
 // Integers of n_rows rows on the device, and what they should be.
 struct Integers {
   Integers(Activation kind, int planes, int64_t rows, int64_t k)
-      : memory(upload(std::vector<std::byte>(quant::activations_bytes(kind, planes, rows, k)))), view(quant::carve(kind, planes, rows, k, memory.data())) {}
+      : memory(upload(std::vector<std::byte>(quant::activations_bytes(kind, planes, rows, k)))),
+        view(quant::carve(kind, planes, rows, k, memory.data())) {}
 
   void expect(const std::vector<float>& x, const std::string& what) const {
     std::vector<std::byte> bytes(memory.size());
@@ -25,7 +26,8 @@ struct Integers {
     for (int64_t row = 0; row < view.n_rows; ++row) quant::quantise_row_ref(x.data() + row * view.k, wanted, row);
     std::vector<std::byte> found = download<std::byte>(memory.data(), memory.size());
     const quant::Activations got = quant::carve(view.kind, view.planes, view.n_rows, view.k, found.data());
-    const auto n = static_cast<size_t>(view.n_rows * view.k), sums = n / static_cast<size_t>(wanted.group()), blocks = n / static_cast<size_t>(wanted.block());
+    const auto n = static_cast<size_t>(view.n_rows * view.k), sums = n / static_cast<size_t>(wanted.group()),
+               blocks = n / static_cast<size_t>(wanted.block());
     EXPECT_EQ(std::memcmp(got.q, wanted.q, n), 0) << what;
     EXPECT_EQ(std::memcmp(got.q_sums, wanted.q_sums, 2 * sums), 0) << what;
     EXPECT_TRUE(same_floats({got.d, blocks}, {wanted.d, blocks})) << what;
@@ -40,7 +42,8 @@ struct Integers {
 
 // x = a, a + b or a + norm(b) by `n_terms`; then its norm and integers.
 void check_norm(int64_t n_rows, int64_t d, Activation kind, int planes, int n_terms) {
-  const std::string what = std::to_string(n_rows) + " rows of " + std::to_string(d) + ", terms " + std::to_string(n_terms);
+  const std::string what =
+      std::to_string(n_rows) + " rows of " + std::to_string(d) + ", terms " + std::to_string(n_terms);
   std::vector<float> a = test::random_activations(n_rows * d, 1), b = test::random_activations(n_rows * d, 2);
   a[3] = std::numeric_limits<float>::infinity();
   b[static_cast<size_t>(d + 5)] = std::numeric_limits<float>::quiet_NaN();
@@ -48,11 +51,12 @@ void check_norm(int64_t n_rows, int64_t d, Activation kind, int planes, int n_te
   std::vector<float> pre_y = b, sum = a, y(a.size());
   for (int64_t row = 0; row < n_rows; ++row) {
     if (n_terms == 3) ops::rms_norm_ref(b.data() + row * d, pre_w.data(), 1e-6f, d, pre_y.data() + row * d);
-    for (int64_t j = row * d; n_terms > 1 && j < (row + 1) * d; ++j) sum[static_cast<size_t>(j)] = a[static_cast<size_t>(j)] + pre_y[static_cast<size_t>(j)];
+    for (int64_t j = row * d; n_terms > 1 && j < (row + 1) * d; ++j)
+      sum[static_cast<size_t>(j)] = a[static_cast<size_t>(j)] + pre_y[static_cast<size_t>(j)];
     ops::rms_norm_ref(sum.data() + row * d, w.data(), 1e-5f, d, y.data() + row * d);
   }
-  const DeviceBuffer on_a = upload(a), on_b = upload(b), on_w = upload(w), on_pre = upload(pre_w), to_pre = poisoned(a.size()), to_sum = poisoned(a.size()),
-                     to_y = poisoned(a.size());
+  const DeviceBuffer on_a = upload(a), on_b = upload(b), on_w = upload(w), on_pre = upload(pre_w),
+                     to_pre = poisoned(a.size()), to_sum = poisoned(a.size()), to_y = poisoned(a.size());
   const Integers integers(kind, planes, n_rows, d);
   NormTask task;
   task.a = on_a.as<float>();
@@ -112,20 +116,24 @@ TEST(CudaFused, GatesHaveTheReferencesBits) {
   }
 }
 
-// Heads of two sequences by turns, rotated by any numbers, and what the cache has of them; looked_at: by an observer of the keys.
+// Heads of two sequences by turns, rotated by any numbers, and what the cache has of them; looked_at: by an observer of
+// the keys.
 void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
-  const std::string what = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(head_dim) + (interleaved ? ", interleaved" : "") +
-                           (looked_at ? ", looked at" : "");
+  const std::string what = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(head_dim) +
+                           (interleaved ? ", interleaved" : "") + (looked_at ? ", looked at" : "");
   constexpr int64_t kHeads = 4, kKvHeads = 2;
-  const std::vector<float> q = test::random_activations(n_tokens * kHeads * head_dim, 11), k = test::random_activations(n_tokens * kKvHeads * head_dim, 12),
-                           v = test::random_activations(n_tokens * kKvHeads * head_dim, 13), table = test::random_activations(n_tokens * head_dim, 14);
+  const std::vector<float> q = test::random_activations(n_tokens * kHeads * head_dim, 11),
+                           k = test::random_activations(n_tokens * kKvHeads * head_dim, 12),
+                           v = test::random_activations(n_tokens * kKvHeads * head_dim, 13),
+                           table = test::random_activations(n_tokens * head_dim, 14);
   std::vector<int32_t> positions, sequences;
   for (int32_t t = 0; t < n_tokens; ++t) positions.push_back(t / 2), sequences.push_back(t % 2);
   const auto rotated = [&](const std::vector<float>& x, int64_t n_heads) {
     std::vector<float> y(x.size());
     for (int64_t i = 0; i < n_tokens * n_heads; ++i) {
       const float* cos = table.data() + positions[static_cast<size_t>(i / n_heads)] * head_dim;
-      ops::rope_ref(x.data() + i * head_dim, cos, cos + head_dim / 2, head_dim, interleaved, head_dim, y.data() + i * head_dim);
+      ops::rope_ref(x.data() + i * head_dim, cos, cos + head_dim / 2, head_dim, interleaved, head_dim,
+                    y.data() + i * head_dim);
     }
     return y;
   };
@@ -135,8 +143,9 @@ void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool look
   options.n_sequences = 2;
   KvCache cache(std::span(&layer, 1), options);
   take_test_pages(cache, 2, n_tokens);
-  const DeviceBuffer on_q = upload(q), on_k = upload(k), on_v = upload(v), on_table = upload(table), on_positions = upload(positions),
-                     on_sequences = upload(sequences), to_q = poisoned(q.size()), to_k = poisoned(k.size());
+  const DeviceBuffer on_q = upload(q), on_k = upload(k), on_v = upload(v), on_table = upload(table),
+                     on_positions = upload(positions), on_sequences = upload(sequences), to_q = poisoned(q.size()),
+                     to_k = poisoned(k.size());
   HeadsTask task;
   task.cache = cache.layer(0);
   task.q = on_q.as<float>();
@@ -163,10 +172,12 @@ void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool look
       for (int64_t row = 0; row < n_tokens * kKvHeads; ++row) {
         if (sequences[static_cast<size_t>(row / kKvHeads)] != sequence) continue;
         expected.resize(expected.size() + row_bytes);
-        ops::cache_encode_ref(ops::CacheType::f16, rows->data() + row * head_dim, head_dim, expected.data() + expected.size() - row_bytes);
+        ops::cache_encode_ref(ops::CacheType::f16, rows->data() + row * head_dim, head_dim,
+                              expected.data() + expected.size() - row_bytes);
       }
     }
-    cache.visit(sequence, (n_tokens - sequence + 1) / 2, [&](std::span<const std::byte> bytes) { found.insert(found.end(), bytes.begin(), bytes.end()); });
+    cache.visit(sequence, (n_tokens - sequence + 1) / 2,
+                [&](std::span<const std::byte> bytes) { found.insert(found.end(), bytes.begin(), bytes.end()); });
     EXPECT_TRUE(found == expected) << what << ", sequence " << sequence;
   }
 }

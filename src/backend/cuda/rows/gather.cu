@@ -1,9 +1,8 @@
 // See gather.h.
-#include "backend/cuda/rows/gather.h"
-
 #include <algorithm>
 
 #include "backend/cuda/rows/gather.cuh"
+#include "backend/cuda/rows/gather.h"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace assay::backend::cuda {
@@ -45,7 +44,8 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
 
 void gather_columns(const GatherTask& task, bool ahead, const Queue& queue) {
   const int64_t floats = int64_t{task.width} * task.n_rows / task.n_shards;  // the same for all shards
-  const auto n_blocks = static_cast<unsigned>(std::clamp<int64_t>((floats + kBlockFloats - 1) / kBlockFloats, 1, kGatherBlocksMax));
+  const auto n_blocks =
+      static_cast<unsigned>(std::clamp<int64_t>((floats + kBlockFloats - 1) / kBlockFloats, 1, kGatherBlocksMax));
   launch(queue, gather_kernel, dim3(n_blocks), kThreads, 0, task, ahead);
 }
 

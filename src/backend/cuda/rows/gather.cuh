@@ -1,4 +1,5 @@
-// Between the GPUs of a model's shards, from within kernels: writing a value to all, telling that all of it is there, waiting for the others'.
+// Between the GPUs of a model's shards, from within kernels: writing a value to all, telling that all of it is there,
+// waiting for the others'.
 #pragma once
 
 #include "backend/cuda/rows/gather.h"
@@ -18,13 +19,15 @@ __device__ inline uint64_t nanoseconds() {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
   return t;
 }
-// Never for ever: after one wait that was too long the others of the run are short, and what is computed then is thrown away by who reads
-// `timed_out`, which lies in the host's memory and is looked at only by those who wait long. begin: of the wait.
+// Never for ever: after one wait that was too long the others of the run are short, and what is computed then is thrown
+// away by who reads `timed_out`, which lies in the host's memory and is looked at only by those who wait long. begin:
+// of the wait.
 __device__ inline bool waited_too_long(uint64_t begin, uint32_t* timed_out) {
   constexpr uint64_t kLong = 1'000'000;
   const uint64_t waited = nanoseconds() - begin;
   if (waited < kLong) return false;
-  if (waited < static_cast<uint64_t>(kGatherSeconds * 1e9) && *static_cast<volatile uint32_t*>(timed_out) == 0) return false;
+  if (waited < static_cast<uint64_t>(kGatherSeconds * 1e9) && *static_cast<volatile uint32_t*>(timed_out) == 0)
+    return false;
   *timed_out = 1;
   return true;
 }
@@ -43,7 +46,8 @@ template <class Meet = AllMeet>
 __device__ void wait_for_shards(const ShardWait& wait, Meet meet = {}) {
   if (wait.n_shards == 0) return;
   const int q = static_cast<int>(threadIdx.x);
-  if (q < wait.n_shards && q != wait.i_shard) wait_for_flag(wait.flags + q * kGatherBlocksMax, *wait.round, wait.timed_out);
+  if (q < wait.n_shards && q != wait.i_shard)
+    wait_for_flag(wait.flags + q * kGatherBlocksMax, *wait.round, wait.timed_out);
   meet();
 }
 
@@ -61,7 +65,8 @@ __device__ inline void send_sum(const SumsTask& task, int row, float v) {
   for (int q = 0; q < task.n_shards; ++q) *static_cast<volatile float*>(task.to[q] + row) = v;
 }
 
-// By these threads of every block that sent something, n_blocks of them: the last one tells the others that it is there.
+// By these threads of every block that sent something, n_blocks of them: the last one tells the others that it is
+// there.
 template <class Meet = AllMeet>
 __device__ void tell_shards(const GatherTask& to, uint32_t n_blocks, Meet meet = {}) {
   if (to.n_shards == 0) return;

@@ -1,4 +1,5 @@
-// Columns of shards by kernels that wait for one another: two and four shards, on GPUs of their own where there are as many, else all on one.
+// Columns of shards by kernels that wait for one another: two and four shards, on GPUs of their own where there are as
+// many, else all on one.
 #include "backend/cuda/rows/gather.h"
 
 #include "backend/cuda/runtime/device_test.h"
@@ -55,13 +56,15 @@ void check_gather(int n, int64_t n_rows, const std::vector<int64_t>& widths) {
       s.y = poisoned(expected.size());
       GatherTask& task = tasks[i];
       task.x = s.x.as<float>(), task.round = s.round.as<uint32_t>(), task.timed_out = s.timed_out.as<uint32_t>();
-      task.own_width = static_cast<int32_t>(widths[i]), task.column = static_cast<int32_t>(column), task.width = static_cast<int32_t>(width);
+      task.own_width = static_cast<int32_t>(widths[i]), task.column = static_cast<int32_t>(column),
+      task.width = static_cast<int32_t>(width);
       task.n_rows = static_cast<int32_t>(n_rows), task.n_shards = n, task.i_shard = static_cast<int32_t>(i);
       column += widths[i];
       check(cudaDeviceSynchronize(), "a test");
     }
     for (size_t i = 0; i < sides.size(); ++i) {
-      for (size_t q = 0; q < sides.size(); ++q) tasks[i].y[q] = sides[q].y.as<float>(), tasks[i].flags[q] = sides[q].flags.as<uint32_t>();
+      for (size_t q = 0; q < sides.size(); ++q)
+        tasks[i].y[q] = sides[q].y.as<float>(), tasks[i].flags[q] = sides[q].flags.as<uint32_t>();
     }
     for (size_t i = 0; i < sides.size(); ++i) {
       check(cudaSetDevice(devices[i]), "a test");

@@ -6,7 +6,9 @@
 namespace assay::backend::cuda {
 namespace {
 
-int32_t sequence_of(const ops::Batch& batch, size_t i) noexcept { return batch.sequences.empty() ? 0 : batch.sequences[i]; }
+int32_t sequence_of(const ops::Batch& batch, size_t i) noexcept {
+  return batch.sequences.empty() ? 0 : batch.sequences[i];
+}
 
 }  // namespace
 
@@ -32,7 +34,8 @@ void NextBatch::expect_after(const ops::Batch& batch) {
 bool NextBatch::is(const ops::Batch& batch, const std::function<int32_t(int64_t i)>& best_of) const {
   if (!is_expected_ || batch.tokens.size() != positions_.size()) return false;
   for (size_t i = 0; i < positions_.size(); ++i) {
-    if (batch.positions[i] != positions_[i] || sequence_of(batch, i) != sequences_[i] || batch.outputs[i] == 0) return false;
+    if (batch.positions[i] != positions_[i] || sequence_of(batch, i) != sequences_[i] || batch.outputs[i] == 0)
+      return false;
     const int32_t best = best_of(static_cast<int64_t>(i));
     if (best == ops::kNone || batch.tokens[i] != best) return false;
   }

@@ -1,5 +1,6 @@
-// The batch that a caller of an executor will most likely run next: of every token of the last one the best that follows it, one position
-// further on. What the host has to know of it, so that the device may begin before it is asked for.
+// The batch that a caller of an executor will most likely run next: of every token of the last one the best that
+// follows it, one position further on. What the host has to know of it, so that the device may begin before it is asked
+// for.
 #pragma once
 
 #include <cstdint>

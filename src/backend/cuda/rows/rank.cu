@@ -1,11 +1,11 @@
-// See rank.h. A logit and its token are one key of 64 bits, so that the order is that of whole numbers: blocks of threads keep the k largest keys of
-// their part of a row, pass after pass, until one part is left. The largest alone needs no sorting: blocks join theirs in memory, and the last one
-// has the row's. That one knows the next run's token, so it makes the token's row of the table, too.
-#include "backend/cuda/rows/rank.h"
-
+// See rank.h. A logit and its token are one key of 64 bits, so that the order is that of whole numbers: blocks of
+// threads keep the k largest keys of their part of a row, pass after pass, until one part is left. The largest alone
+// needs no sorting: blocks join theirs in memory, and the last one has the row's. That one knows the next run's token,
+// so it makes the token's row of the table, too.
 #include <type_traits>
 
 #include "backend/cuda/linear/eight_elements.cuh"
+#include "backend/cuda/rows/rank.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 
@@ -13,10 +13,10 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kPart = 4096;         // keys that a block of threads sorts
-constexpr int kPartOfOne = 4096;    // keys of which it finds the largest
+constexpr int kPart = 4096;               // keys that a block of threads sorts
+constexpr int kPartOfOne = 4096;          // keys of which it finds the largest
 constexpr int kAllowedWords = 4096 / 32;  // of either part
-constexpr uint64_t kBad = ~uint64_t{0};  // a NaN or +infinity: before every number
+constexpr uint64_t kBad = ~uint64_t{0};   // a NaN or +infinity: before every number
 constexpr int32_t kNoToken = ops::kNone;
 
 // Descending by the logit, then ascending by the token; 0 for minus infinity.
@@ -38,16 +38,17 @@ __device__ int32_t token_of(uint64_t key) {
 }
 
 struct RankTask {
-  const float* logits = nullptr;     // [n_rows, width], of the first pass; later passes read keys
-  const uint64_t* keys = nullptr;    // [n_rows, n]
-  uint64_t* kept = nullptr;          // [n_rows, parts, k]; of the largest alone [n_rows, 2]: the largest so far, how many blocks have come
-  AllowedWords allowed;              // of the first pass
-  RankOutputs out;                   // of the last pass
+  const float* logits = nullptr;   // [n_rows, width], of the first pass; later passes read keys
+  const uint64_t* keys = nullptr;  // [n_rows, n]
+  uint64_t* kept =
+      nullptr;  // [n_rows, parts, k]; of the largest alone [n_rows, 2]: the largest so far, how many blocks have come
+  AllowedWords allowed;  // of the first pass
+  RankOutputs out;       // of the last pass
   int32_t n = 0, width = 0, k = 0;
 };
 
-// Which of a part's entries count, for its block of threads, before it waits for the kernel ahead: from the host they take their time. Of no row all,
-// which nobody looks at then.
+// Which of a part's entries count, for its block of threads, before it waits for the kernel ahead: from the host they
+// take their time. Of no row all, which nobody looks at then.
 __device__ void read_allowed(const AllowedWords& allowed, int begin, uint32_t (&words)[kAllowedWords]) {
   const int t = static_cast<int>(threadIdx.x), i = begin / 32 + t;
   if (allowed.places == nullptr || t >= kAllowedWords) return;
@@ -60,7 +61,8 @@ __device__ bool counts(const RankTask& task, const uint32_t (&words)[kAllowedWor
 
 __device__ uint64_t key_at(const RankTask& task, int i) {
   if (i >= task.n) return 0;
-  return task.keys == nullptr ? key_of(task.logits[int64_t{blockIdx.y} * task.width + i], i) : task.keys[int64_t{blockIdx.y} * task.n + i];
+  return task.keys == nullptr ? key_of(task.logits[int64_t{blockIdx.y} * task.width + i], i)
+                              : task.keys[int64_t{blockIdx.y} * task.n + i];
 }
 
 __device__ void put(const RankTask& task, int i, uint64_t key, bool bad, int64_t row_of_best) {
@@ -103,13 +105,15 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(RankTask task) {
   read_allowed(task.allowed, begin, allowed);
   wait_for_previous();
   const Handover& next = task.out.next;
-  const int64_t row = next.tokens == nullptr ? blockIdx.y : blockIdx.y + (next.positions[blockIdx.y] % 2) * next.n_rows_max;
+  const int64_t row =
+      next.tokens == nullptr ? blockIdx.y : blockIdx.y + (next.positions[blockIdx.y] % 2) * next.n_rows_max;
   const float* logits = task.logits + int64_t{blockIdx.y} * task.width;
   float* kept = next.tokens == nullptr ? nullptr : next.logits + row * task.width;
   constexpr int kEach = kPartOfOne / kThreads;
   float own[kEach];
 #pragma unroll
-  for (int e = 0; e < kEach; ++e) own[e] = begin + e * kThreads + t < task.width ? logits[begin + e * kThreads + t] : 0.0f;
+  for (int e = 0; e < kEach; ++e)
+    own[e] = begin + e * kThreads + t < task.width ? logits[begin + e * kThreads + t] : 0.0f;
   if (task.allowed.places != nullptr) __syncthreads();
   uint64_t best = 0;
 #pragma unroll
@@ -171,7 +175,8 @@ __global__ void __launch_bounds__(kThreads) sort_kernel(RankTask task) {
     }
   }
   if (task.out.best == nullptr) {
-    for (int i = t; i < task.k; i += kThreads) task.kept[(int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * task.k + i] = keys[i];
+    for (int i = t; i < task.k; i += kThreads)
+      task.kept[(int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * task.k + i] = keys[i];
     return;
   }
   const bool bad = keys[0] == kBad;
@@ -191,7 +196,9 @@ int64_t parts_of(int64_t n, int64_t k) {
 }  // namespace
 
 int64_t rank_scratch_words(int64_t n_rows, int64_t width, int64_t k) {
-  return k == 1 ? 2 * n_rows : 2 * n_rows * parts_of(width, k) * k;  // two passes' keys by turns, of which the first pass leaves the most
+  return k == 1 ? 2 * n_rows
+                : 2 * n_rows * parts_of(width, k) *
+                      k;  // two passes' keys by turns, of which the first pass leaves the most
 }
 
 bool can_make_rows(const Matrix& table) {

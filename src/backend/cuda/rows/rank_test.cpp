@@ -6,9 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "backend/cuda/linear/matrix_test.h"
 #include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/runtime/device_test.h"
-#include "backend/cuda/linear/matrix_test.h"
 #include "ops/embed/embed.h"
 #include "support/random_weights.h"
 
@@ -22,7 +22,8 @@ std::vector<ops::RankedLogit> expected_of(std::span<const float> row, int64_t k)
   if (std::any_of(row.begin(), row.end(), [](float x) { return !(x < kInfinity); })) return best;
   std::vector<int32_t> order(row.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)]; });
   for (size_t i = 0; i < std::min(best.size(), order.size()); ++i) {
     const float logit = row[static_cast<size_t>(order[i])];
     if (logit > -kInfinity) best[i] = {order[i], logit};
@@ -37,8 +38,10 @@ void forbid(const std::vector<uint64_t>& allowed, std::vector<float>& row) {
   }
 }
 
-void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k, const std::vector<std::vector<uint64_t>>& allowed = {}) {
-  const DeviceBuffer device = upload(logits), scratch(static_cast<size_t>(rank_scratch_words(n_rows, width, k)) * 8, "a test");
+void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width, int64_t k,
+                const std::vector<std::vector<uint64_t>>& allowed = {}) {
+  const DeviceBuffer device = upload(logits),
+                     scratch(static_cast<size_t>(rank_scratch_words(n_rows, width, k)) * 8, "a test");
   const DeviceBuffer best = poisoned(static_cast<size_t>(2 * n_rows * k));
   if (scratch.size() > 0) check(cudaMemset(scratch.data(), 0, scratch.size()), "clearing test memory");
   AllowedRows rows;
@@ -47,7 +50,8 @@ void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width,
     if (!allowed[r].empty()) outputs.push_back({static_cast<int64_t>(r), allowed[r]});
   }
   if (!outputs.empty()) rows.set(outputs, n_rows, width);
-  rank_rows({device.as<float>(), n_rows, width, k, rows.words()}, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), {}}, Queue());
+  rank_rows({device.as<float>(), n_rows, width, k, rows.words()}, scratch.as<uint64_t>(),
+            {best.as<ops::RankedLogit>(), {}}, Queue());
   const std::vector<ops::RankedLogit> found = download<ops::RankedLogit>(best.data(), static_cast<size_t>(n_rows * k));
   for (int64_t r = 0; r < n_rows; ++r) {
     std::vector<float> row(logits.begin() + r * width, logits.begin() + (r + 1) * width);
@@ -56,8 +60,8 @@ void check_rows(const std::vector<float>& logits, int64_t n_rows, int64_t width,
     for (size_t i = 0; i < expected.size(); ++i) {
       const ops::RankedLogit& x = found[static_cast<size_t>(r * k) + i];
       ASSERT_TRUE(x.token == expected[i].token && same_bits(x.logit, expected[i].logit))
-          << "row " << r << " of " << width << ", place " << i << " of " << k << ": " << x.token << " with " << x.logit << ", expected "
-          << expected[i].token << " with " << expected[i].logit;
+          << "row " << r << " of " << width << ", place " << i << " of " << k << ": " << x.token << " with " << x.logit
+          << ", expected " << expected[i].token << " with " << expected[i].logit;
     }
   }
 }
@@ -70,7 +74,9 @@ TEST_P(CudaRank, IsTheOrderOfASort) {
   for (const int64_t k : {1, 2, 40, 256}) {
     constexpr int64_t kRows = 3;
     std::vector<float> logits = test::random_activations(kRows * width, 70 + static_cast<uint64_t>(width));
-    const auto row = [&](int64_t r) { return std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width)); };
+    const auto row = [&](int64_t r) {
+      return std::span(logits).subspan(static_cast<size_t>(r * width), static_cast<size_t>(width));
+    };
     for (float& x : row(1)) x = std::round(4.0f * x) / 4.0f;  // ties, zeros of both signs
     for (size_t i = 0; i < row(2).size(); ++i) {
       if (i % 7 != 3) row(2)[i] = -kInfinity;
@@ -83,14 +89,16 @@ TEST_P(CudaRank, IsTheOrderOfASort) {
 }
 
 std::vector<uint64_t> words_where(int64_t width, const std::function<bool(int64_t i)>& is_allowed) {
-  std::vector<uint64_t> words(static_cast<size_t>((width + 63) / 64), ~uint64_t{0});  // bits behind the row may be anything
+  std::vector<uint64_t> words(static_cast<size_t>((width + 63) / 64),
+                              ~uint64_t{0});  // bits behind the row may be anything
   for (int64_t i = 0; i < width; ++i) {
     if (!is_allowed(i)) words[static_cast<size_t>(i / 64)] &= ~(uint64_t{1} << (i % 64));
   }
   return words;
 }
 
-// The best of some entries are those of the row in which the others are minus infinity, whatever the others hold; rows beside it have their own.
+// The best of some entries are those of the row in which the others are minus infinity, whatever the others hold; rows
+// beside it have their own.
 TEST_P(CudaRank, LooksAtWhatIsAllowed) {
   ASSAY_REQUIRE_GPU();
   const int64_t width = GetParam();
@@ -124,11 +132,13 @@ TEST_P(CudaRank, LooksAtWhatIsAllowed) {
   }
 }
 
-// Run after run: the batch becomes that of the best tokens, logits and best stay in the place of their position's parity.
+// Run after run: the batch becomes that of the best tokens, logits and best stay in the place of their position's
+// parity.
 TEST(CudaRankHandover, IsTheNextRunsBatch) {
   ASSAY_REQUIRE_GPU();
   constexpr int64_t kRows = 3, kRowsMax = 5, kWidth = 9001;
-  const DeviceBuffer scratch = upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, kWidth, 1)), 0));
+  const DeviceBuffer scratch =
+      upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, kWidth, 1)), 0));
   const DeviceBuffer tokens = upload(std::vector<int32_t>{5, 6, 7}), positions = upload(std::vector<int32_t>{4, 7, 10});
   const DeviceBuffer tiles = upload(std::vector<TokenTile>{{0, 1, 2, 4}, {1, 1, 0, 7}, {2, 1, 1, 10}});
   const DeviceBuffer kept = poisoned(2 * kRowsMax * kWidth), best = poisoned(2 * 2 * kRowsMax);
@@ -138,10 +148,13 @@ TEST(CudaRankHandover, IsTheNextRunsBatch) {
     logits = test::random_activations(kRows * kWidth, 90 + static_cast<uint64_t>(run));
     if (run == 1) logits[kWidth + 3] = std::numeric_limits<float>::quiet_NaN();
     const DeviceBuffer device = upload(logits);
-    const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRowsMax};
-    rank_rows({device.as<float>(), kRows, kWidth, 1}, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), next}, Queue());
+    const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(),
+                        kRowsMax};
+    rank_rows({device.as<float>(), kRows, kWidth, 1}, scratch.as<uint64_t>(), {best.as<ops::RankedLogit>(), next},
+              Queue());
     const auto found = download<ops::RankedLogit>(best.data(), 2 * kRowsMax);
-    const auto next_tokens = download<int32_t>(tokens.data(), kRows), next_positions = download<int32_t>(positions.data(), kRows);
+    const auto next_tokens = download<int32_t>(tokens.data(), kRows),
+               next_positions = download<int32_t>(positions.data(), kRows);
     const auto next_tiles = download<TokenTile>(tiles.data(), kRows);
     for (size_t r = 0; r < kRows; ++r) {
       const int32_t position = std::vector<int32_t>{4, 7, 10}[r] + run;
@@ -163,7 +176,8 @@ TEST(CudaRankHandover, IsTheNextRunsBatch) {
   }
 }
 
-// A table of a format that the device cuts into parts, or of floats, gives the best tokens' rows; of a row that has none, that of token 0.
+// A table of a format that the device cuts into parts, or of floats, gives the best tokens' rows; of a row that has
+// none, that of token 0.
 TEST(CudaRankRows, AreThoseOfTheBestTokens) {
   ASSAY_REQUIRE_GPU();
   constexpr int64_t kRows = 3;
@@ -173,23 +187,32 @@ TEST(CudaRankRows, AreThoseOfTheBestTokens) {
       const std::vector<std::byte> bytes = test::random_weights(format, n_tokens * cols, 5);
       const Uploaded table = lay(format.dtype, n_tokens, cols, bytes, false);
       if (!can_make_rows(table.matrix)) continue;
-      const DeviceBuffer scratch = upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, n_tokens, 1)), 0));
-      const DeviceBuffer tokens = upload(std::vector<int32_t>(kRows, 1)), positions = upload(std::vector<int32_t>(kRows, 4));
-      const DeviceBuffer tiles = upload(std::vector<TokenTile>(kRows)), kept = poisoned(static_cast<size_t>(2 * kRows * n_tokens));
+      const DeviceBuffer scratch =
+          upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, n_tokens, 1)), 0));
+      const DeviceBuffer tokens = upload(std::vector<int32_t>(kRows, 1)),
+                         positions = upload(std::vector<int32_t>(kRows, 4));
+      const DeviceBuffer tiles = upload(std::vector<TokenTile>(kRows)),
+                         kept = poisoned(static_cast<size_t>(2 * kRows * n_tokens));
       const DeviceBuffer best = poisoned(2 * 2 * kRows), y = poisoned(static_cast<size_t>(kRows * cols));
       std::vector<float> logits = test::random_activations(kRows * n_tokens, 8);
       logits[static_cast<size_t>(n_tokens) + 7] = std::numeric_limits<float>::quiet_NaN();
       const DeviceBuffer device = upload(logits);
-      const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(), kRows};
+      const Handover next{tokens.as<int32_t>(), positions.as<int32_t>(), tiles.as<TokenTile>(), kept.as<float>(),
+                          kRows};
       const RankOutputs out{best.as<ops::RankedLogit>(), next, {table.matrix, kScale, y.as<float>()}};
       rank_rows({device.as<float>(), kRows, n_tokens, 1}, scratch.as<uint64_t>(), out, Queue());
       std::vector<float> expected(static_cast<size_t>(kRows * cols));
       for (int64_t r = 0; r < kRows; ++r) {
-        const int32_t token = expected_of(std::span(logits).subspan(static_cast<size_t>(r * n_tokens), static_cast<size_t>(n_tokens)), 1)[0].token;
+        const int32_t token =
+            expected_of(std::span(logits).subspan(static_cast<size_t>(r * n_tokens), static_cast<size_t>(n_tokens)),
+                        1)[0]
+                .token;
         const size_t row_bytes = bytes.size() / static_cast<size_t>(n_tokens);
-        ops::embed_ref(format, bytes.data() + static_cast<size_t>(std::max(token, 0)) * row_bytes, cols, kScale, expected.data() + r * cols);
+        ops::embed_ref(format, bytes.data() + static_cast<size_t>(std::max(token, 0)) * row_bytes, cols, kScale,
+                       expected.data() + r * cols);
       }
-      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << tensor::traits(format.dtype).name << ", " << cols;
+      EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+          << tensor::traits(format.dtype).name << ", " << cols;
     }
   }
 }

@@ -1,12 +1,11 @@
 // See row_kernels.h.
-#include "backend/cuda/rows/row_kernels.h"
-
 #include <cuda_fp16.h>
 
+#include "backend/cuda/attention/heads.cuh"
 #include "backend/cuda/linear/block_load.cuh"
 #include "backend/cuda/linear/eight_elements.cuh"
 #include "backend/cuda/linear/formats.h"
-#include "backend/cuda/attention/heads.cuh"
+#include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
 #include "num/math.h"
@@ -32,8 +31,9 @@ struct RowsTask {
   float* y = nullptr;
 
   __device__ int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : row_begin + (repeats ? 0 : i); }
-  // Behind rows of tokens the next kernel may start when this one's wait is over, no earlier: kernels read the batch ahead of their own wait. A
-  // matrix that is decoded the next one may fetch before it waits, so it does not start ahead.
+  // Behind rows of tokens the next kernel may start when this one's wait is over, no earlier: kernels read the batch
+  // ahead of their own wait. A matrix that is decoded the next one may fetch before it waits, so it does not start
+  // ahead.
   __device__ void wait() const {
     wait_for_previous();
     if (rows != nullptr) let_next_start();
@@ -46,7 +46,8 @@ __global__ void decode_eight_kernel(RowsTask task) {
   const int64_t i = thread_index(), of_row = task.cols / 8, i_row = i / of_row;
   task.wait();
   if (i_row >= task.n_rows) return;
-  decode_eight<Eight>(task.parts, task.cols, task.row(i_row), i - i_row * of_row, task.scaled, task.scale, task.y + i_row * task.cols);
+  decode_eight<Eight>(task.parts, task.cols, task.row(i_row), i - i_row * of_row, task.scaled, task.scale,
+                      task.y + i_row * task.cols);
 }
 
 // A block a thread, for formats without kernels of their own.
@@ -78,7 +79,8 @@ __global__ void widen_kernel(RowsTask task) {
   const int64_t i = thread_index(), i_row = i / task.cols;
   task.wait();
   if (i_row >= task.n_rows) return;
-  const float value = widen(reinterpret_cast<const T*>(task.parts.base[0]) + task.row(i_row) * task.cols + i % task.cols);
+  const float value =
+      widen(reinterpret_cast<const T*>(task.parts.base[0]) + task.row(i_row) * task.cols + i % task.cols);
   task.y[i] = task.scaled ? value * task.scale : value;
 }
 
@@ -116,7 +118,8 @@ __global__ void rms_norm_kernel(const float* x, const float* w, float eps, int64
 }
 
 // One thread a pair; the elements beyond dim are pairs of their own.
-__global__ void rope_kernel(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, RopeShape s, float* y) {
+__global__ void rope_kernel(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, RopeShape s,
+                            float* y) {
   const int64_t half = s.dim / 2, per_head = half + (s.head_dim - s.dim);
   const int64_t i = thread_index();
   if (i >= n_tokens * s.n_heads * per_head) return;
@@ -162,7 +165,8 @@ void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float s
   decode(table, {.rows = tokens, .n_rows = n_tokens, .scaled = true, .scale = scale, .y = y}, queue);
 }
 
-void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y, const Queue& queue) {
+void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y,
+                    const Queue& queue) {
   if (row < 0) return decode(table, {.rows = positions, .n_rows = n_tokens, .y = y}, queue);
   decode(table, {.row_begin = row, .n_rows = n_tokens, .repeats = true, .y = y}, queue.stream);
 }
@@ -175,8 +179,8 @@ void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_ru
   if (n_runs > 0) rms_norm_kernel<<<blocks_for(n_runs * 32), kThreads, 0, stream>>>(x, w, eps, d, n_runs, y);
 }
 
-void rope(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, const RopeShape& shape, float* y,
-          cudaStream_t stream) {
+void rope(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, const RopeShape& shape,
+          float* y, cudaStream_t stream) {
   const int64_t n = n_tokens * shape.n_heads * (shape.head_dim - shape.dim / 2);
   if (n > 0) rope_kernel<<<blocks_for(n), kThreads, 0, stream>>>(x, table, positions, n_tokens, shape, y);
 }

@@ -1,5 +1,5 @@
-// The ops that work token by token, on the device; contracts: ops/*.h and quant/activations.h. Pointers are the device's, work is queued on
-// the stream. Rows lie without gaps.
+// The ops that work token by token, on the device; contracts: ops/*.h and quant/activations.h. Pointers are the
+// device's, work is queued on the stream. Rows lie without gaps.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,24 +8,26 @@
 
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/runtime/queue.h"
-#include "ops/rows/activation.h"
 #include "ops/plan/plan.h"
+#include "ops/rows/activation.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
 
 void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, const Queue& queue);
 // The row of each token's position, or row `row` for all where it is not below 0.
-void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y, const Queue& queue);
-void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y, cudaStream_t stream);  // w null: all 1
+void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y,
+                    const Queue& queue);
+void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y,
+              cudaStream_t stream);  // w null: all 1
 
 // table: row p is position p, dim / 2 cosines, then as many sines.
 struct RopeShape {
   int64_t n_heads = 0, head_dim = 0, dim = 0;
   bool interleaved = true;
 };
-void rope(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, const RopeShape& shape, float* y,
-          cudaStream_t stream);
+void rope(const float* x, const float* table, const int32_t* positions, int64_t n_tokens, const RopeShape& shape,
+          float* y, cudaStream_t stream);
 void add(const float* a, const float* b, int64_t n, float* y, cudaStream_t stream);
 void select_rows(const float* x, const int32_t* rows, int64_t n_rows, int64_t width, float* y, cudaStream_t stream);
 

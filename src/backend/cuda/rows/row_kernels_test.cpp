@@ -3,15 +3,15 @@
 
 #include <limits>
 
-#include "backend/cuda/runtime/device_test.h"
-#include "backend/cuda/runtime/device_weights.h"
 #include "backend/cuda/rows/fused.h"
 #include "backend/cuda/rows/plain_rows.h"
-#include "ops/rows/activation.h"
+#include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/device_weights.h"
+#include "ops/attention/rope.h"
 #include "ops/embed/embed.h"
+#include "ops/rows/activation.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/attention/rope.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -29,10 +29,18 @@ std::vector<float> hard_rows(int64_t n, uint64_t seed) {
       case 1: std::fill_n(at, 32, 0.0f); break;
       case 2: at[random.below(32)] = kNan; break;
       case 3: at[random.below(32)] = -kInf; break;
-      case 4: for (int i = 0; i < 32; ++i) at[i] *= 0x1p-101f; break;
-      case 5: for (int i = 0; i < 32; ++i) at[i] *= 0x1p-98f; break;
-      case 6: for (int i = 0; i < 32; ++i) at[i] *= 0x1p120f; break;
-      case 7: for (int i = 0; i < 32; ++i) at[i] = static_cast<float>(random.below(255) - 127) * 0.5f; break;
+      case 4:
+        for (int i = 0; i < 32; ++i) at[i] *= 0x1p-101f;
+        break;
+      case 5:
+        for (int i = 0; i < 32; ++i) at[i] *= 0x1p-98f;
+        break;
+      case 6:
+        for (int i = 0; i < 32; ++i) at[i] *= 0x1p120f;
+        break;
+      case 7:
+        for (int i = 0; i < 32; ++i) at[i] = static_cast<float>(random.below(255) - 127) * 0.5f;
+        break;
       default: break;
     }
   }
@@ -91,18 +99,21 @@ TEST(CudaRows, EveryFormatDecodes) {
       for (int p = 0; p < parts.n; ++p) {
         m.parts.bytes[p] = parts.bytes[p];
         m.parts.base[p] = cut.as<uint8_t>() + at;
-        at += (bytes.size() / static_cast<size_t>(t.block_bytes) * static_cast<size_t>(parts.bytes[p]) + 255) / 256 * 256;
+        at +=
+            (bytes.size() / static_cast<size_t>(t.block_bytes) * static_cast<size_t>(parts.bytes[p]) + 255) / 256 * 256;
       }
       cut_blocks(file.as<uint8_t>(), rows * cols / t.block_elements, m.parts, nullptr);
       const DeviceBuffer y = poisoned(expected.size());
       decode_rows(m, 2, 4, y.as<float>(), nullptr);
-      EXPECT_TRUE(same_floats(download<float>(y.data(), 4 * 768), std::span(expected).subspan(2 * 768, 4 * 768))) << t.name << whole;
+      EXPECT_TRUE(same_floats(download<float>(y.data(), 4 * 768), std::span(expected).subspan(2 * 768, 4 * 768)))
+          << t.name << whole;
       const std::vector<int32_t> tokens = {6, 0, 3};
       const DeviceBuffer ids = upload(tokens);
       embed(m, ids.as<int32_t>(), 3, 1.7f, y.as<float>(), Queue());
       std::vector<float> embedded(3 * 768);
       for (size_t i = 0; i < 3; ++i) {
-        ops::embed_ref(format, bytes.data() + tokens[i] * cols / t.block_elements * t.block_bytes, cols, 1.7f, embedded.data() + 768 * i);
+        ops::embed_ref(format, bytes.data() + tokens[i] * cols / t.block_elements * t.block_bytes, cols, 1.7f,
+                       embedded.data() + 768 * i);
       }
       EXPECT_TRUE(same_floats(download<float>(y.data(), embedded.size()), embedded)) << t.name << whole;
     }
@@ -117,7 +128,8 @@ TEST(CudaRows, NormsHaveTheReferencesBits) {
     x[0] = 0x1p-140f;
     if (d > 40) x[static_cast<size_t>(2 * d + 35)] = kInf, x[static_cast<size_t>(3 * d + 1)] = kNan;
     const std::vector<float> w = test::random_activations(d, 6);
-    for (int64_t i = 0; i < n_runs; ++i) ops::rms_norm_ref(x.data() + i * d, w.data(), 1e-5f, d, expected.data() + i * d);
+    for (int64_t i = 0; i < n_runs; ++i)
+      ops::rms_norm_ref(x.data() + i * d, w.data(), 1e-5f, d, expected.data() + i * d);
     const DeviceBuffer device_x = upload(x), device_w = upload(w), y = poisoned(x.size());
     rms_norm(device_x.as<float>(), device_w.as<float>(), 1e-5f, d, n_runs, y.as<float>(), nullptr);
     EXPECT_TRUE(same_floats(download<float>(y.data(), x.size()), expected)) << d;
@@ -136,7 +148,8 @@ TEST(CudaRows, RotationsHaveTheReferencesBits) {
       spec.interleaved = interleaved;
       for (int64_t i = 0; i < dim / 2; ++i) spec.inverse_frequency.push_back(1.0 / static_cast<double>(1 + i));
       std::vector<float> table(static_cast<size_t>(n_ctx * dim + 1));
-      for (int64_t p = 0; p < n_ctx; ++p) ops::rope_angles(spec, p, table.data() + p * dim, table.data() + p * dim + dim / 2);
+      for (int64_t p = 0; p < n_ctx; ++p)
+        ops::rope_angles(spec, p, table.data() + p * dim, table.data() + p * dim + dim / 2);
       const std::vector<int32_t> positions = {0, 7, 49, 8};
       const std::vector<float> x = test::random_activations(n_tokens * n_heads * head_dim, 8);
       std::vector<float> expected(x.size());
@@ -147,9 +160,10 @@ TEST(CudaRows, RotationsHaveTheReferencesBits) {
           ops::rope_ref(x.data() + at, angles, angles + dim / 2, dim, interleaved, head_dim, expected.data() + at);
         }
       }
-      const DeviceBuffer device_x = upload(x), device_table = upload(table), ids = upload(positions), y = poisoned(x.size());
-      rope(device_x.as<float>(), device_table.as<float>(), ids.as<int32_t>(), n_tokens, {n_heads, head_dim, dim, interleaved}, y.as<float>(),
-           nullptr);
+      const DeviceBuffer device_x = upload(x), device_table = upload(table), ids = upload(positions),
+                         y = poisoned(x.size());
+      rope(device_x.as<float>(), device_table.as<float>(), ids.as<int32_t>(), n_tokens,
+           {n_heads, head_dim, dim, interleaved}, y.as<float>(), nullptr);
       EXPECT_TRUE(same_floats(download<float>(y.data(), x.size()), expected)) << dim << interleaved;
     }
   }

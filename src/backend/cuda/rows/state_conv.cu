@@ -89,12 +89,9 @@ void causal_conv(const ConvTask& task, const Queue& queue) {
   const dim3 grid(static_cast<unsigned>((n_units + kUnits - 1) / kUnits),
                   static_cast<unsigned>(task.state.n_walkers()));
   switch (task.kernel) {
-    case 3:
-      return conv_kernel<3><<<grid, kThreads, 0, queue.stream>>>(task);
-    case 4:
-      return conv_kernel<4><<<grid, kThreads, 0, queue.stream>>>(task);
-    default:
-      return conv_kernel<0><<<grid, kThreads, 0, queue.stream>>>(task);
+    case 3: return conv_kernel<3><<<grid, kThreads, 0, queue.stream>>>(task);
+    case 4: return conv_kernel<4><<<grid, kThreads, 0, queue.stream>>>(task);
+    default: return conv_kernel<0><<<grid, kThreads, 0, queue.stream>>>(task);
   }
 }
 

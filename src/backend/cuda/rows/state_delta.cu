@@ -393,14 +393,10 @@ void delta_rule(const DeltaTask& task, const Queue& queue) {
   const dim3 grid(static_cast<unsigned>(task.n_heads * ((task.d_v + 31) / 32)),
                   static_cast<unsigned>(task.state.n_walkers()));
   switch (task.d_k) {
-    case 16:
-      return start<16>(task, grid, queue);
-    case 64:
-      return start<64>(task, grid, queue);
-    case 128:
-      return start<128>(task, grid, queue);
-    default:
-      return delta_any_kernel<<<grid, 32, 0, queue.stream>>>(task);
+    case 16: return start<16>(task, grid, queue);
+    case 64: return start<64>(task, grid, queue);
+    case 128: return start<128>(task, grid, queue);
+    default: return delta_any_kernel<<<grid, 32, 0, queue.stream>>>(task);
   }
 }
 

@@ -23,11 +23,9 @@ constexpr int kTokens = 4;
 // Where a row's parts of the inputs are.
 struct ScanRow {
   __device__ ScanRow(const ScanTask& task, int64_t i)
-      : row(i),
-        head(static_cast<int>(i / task.head_dim)),
+      : row(i), head(static_cast<int>(i / task.head_dim)),
         group(int64_t{head / (task.n_heads / task.n_groups)} * task.d_state),
-        width(int64_t{task.n_heads} * task.head_dim),
-        group_width(int64_t{task.n_groups} * task.d_state),
+        width(int64_t{task.n_heads} * task.head_dim), group_width(int64_t{task.n_groups} * task.d_state),
         a(task.a + int64_t{head} * (task.a_by_state ? task.d_state : 1)),
         skip(task.d == nullptr ? 0.0f : task.d[head]) {}
   int64_t row;

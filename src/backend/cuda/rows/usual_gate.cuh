@@ -19,12 +19,9 @@ template <class Run>
 void with_usual(ops::ActivationFunction function, const Run& run) {
   using enum ops::ActivationFunction;
   switch (function) {
-    case silu:
-      return run(std::integral_constant<ops::ActivationFunction, silu>());
-    case gelu_tanh:
-      return run(std::integral_constant<ops::ActivationFunction, gelu_tanh>());
-    default:
-      throw std::logic_error("a gate that is_usual does not let through");
+    case silu: return run(std::integral_constant<ops::ActivationFunction, silu>());
+    case gelu_tanh: return run(std::integral_constant<ops::ActivationFunction, gelu_tanh>());
+    default: throw std::logic_error("a gate that is_usual does not let through");
   }
 }
 

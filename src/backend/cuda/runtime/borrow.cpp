@@ -38,10 +38,8 @@ std::vector<uint8_t> borrowed_ops(const ops::Plan& plan, const Schedule& schedul
 }  // namespace
 
 Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, const Schedule& schedule)
-    : plan_(plan),
-      is_borrowed_(borrowed_ops(plan, schedule)),
-      states_(ops::states_of(plan, [this](int32_t op) { return is_borrowed(op); }), options),
-      small_(plan),
+    : plan_(plan), is_borrowed_(borrowed_ops(plan, schedule)),
+      states_(ops::states_of(plan, [this](int32_t op) { return is_borrowed(op); }), options), small_(plan),
       values_(plan.values.size(), nullptr) {
   size_t bytes = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {

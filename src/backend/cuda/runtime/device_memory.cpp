@@ -11,7 +11,8 @@ namespace assay::backend::cuda {
 void check(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // what is reported is not reported again by the next call
-  throw Error(Errc::device, std::string("CUDA failed while ") + doing + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")");
+  throw Error(Errc::device, std::string("CUDA failed while ") + doing + ": " + cudaGetErrorString(status) + " (" +
+                                cudaGetErrorName(status) + ")");
 }
 
 std::string shown_bytes(size_t bytes) {
@@ -31,8 +32,11 @@ namespace {
   cudaGetLastError();
   size_t free_bytes = 0, total = 0;
   cudaMemGetInfo(&free_bytes, &total);
-  throw Error(Errc::out_of_memory, purpose + " needs " + shown_bytes(bytes) + " of the GPU's memory, " + shown_bytes(free_bytes) + " of " +
-                                       shown_bytes(total) + " are free; fewer layers on the GPU (-ngl) or a smaller context (-c) need less, --backend cpu needs none");
+  throw Error(
+      Errc::out_of_memory,
+      purpose + " needs " + shown_bytes(bytes) + " of the GPU's memory, " + shown_bytes(free_bytes) + " of " +
+          shown_bytes(total) +
+          " are free; fewer layers on the GPU (-ngl) or a smaller context (-c) need less, --backend cpu needs none");
 }
 
 }  // namespace
@@ -46,7 +50,8 @@ DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& purpose) : size_(byt
   data_ = static_cast<std::byte*>(memory);
 }
 DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
@@ -59,13 +64,15 @@ PinnedBuffer::PinnedBuffer(size_t bytes, const std::string& purpose) : size_(byt
   const cudaError_t status = cudaMallocHost(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw Error(Errc::out_of_memory, purpose + " needs " + shown_bytes(bytes) + " of page-locked memory, which the system does not give");
+    throw Error(Errc::out_of_memory,
+                purpose + " needs " + shown_bytes(bytes) + " of page-locked memory, which the system does not give");
   }
   check(status, "taking page-locked memory");
   data_ = static_cast<std::byte*>(memory);
 }
 PinnedBuffer::~PinnedBuffer() { cudaFreeHost(data_); }
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
@@ -89,7 +96,9 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "marking a place on a stream"); }
-void Event::hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "waiting for another stream"); }
+void Event::hold(cudaStream_t stream) const {
+  check(cudaStreamWaitEvent(stream, event_, 0), "waiting for another stream");
+}
 void Event::wait() const { check(cudaEventSynchronize(event_), "waiting for a copy"); }
 bool Event::is_over() const {
   const cudaError_t status = cudaEventQuery(event_);

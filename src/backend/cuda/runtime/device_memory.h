@@ -1,4 +1,5 @@
-// Memory of the device and of the host beside it, as owning types, and the one place where a status of the CUDA runtime becomes an Error.
+// Memory of the device and of the host beside it, as owning types, and the one place where a status of the CUDA runtime
+// becomes an Error.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -18,10 +18,12 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int64_t kRopeStep = 256;           // positions whose rotations are made at a time
-constexpr size_t kPanelBytesMax = 256 << 20; // of weights decoded at a time in modes f32 and fast
+constexpr int64_t kRopeStep = 256;            // positions whose rotations are made at a time
+constexpr size_t kPanelBytesMax = 256 << 20;  // of weights decoded at a time in modes f32 and fast
 
-int64_t segments_of(int64_t n_positions) noexcept { return (n_positions + ops::kAttentionSegment - 1) / ops::kAttentionSegment; }
+int64_t segments_of(int64_t n_positions) noexcept {
+  return (n_positions + ops::kAttentionSegment - 1) / ops::kAttentionSegment;
+}
 
 const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOptions& options) {
   ops::check_plan(plan, options);
@@ -31,19 +33,13 @@ const ops::ExecutorOptions& checked(const ops::Plan& plan, const ops::ExecutorOp
 }  // namespace
 
 DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, const ShardPlace& shard)
-    : plan(p),
-      options(checked(p, o)),
-      card(this_card()),
-      schedule(make_schedule(p, o, card)),
-      kernels(p, o, schedule, card),
-      place(shard),
+    : plan(p), options(checked(p, o)), card(this_card()), schedule(make_schedule(p, o, card)),
+      kernels(p, o, schedule, card), place(shard),
       landings(p, schedule.column_linears, place.peers.get(), place.i_shard, kSplitTokensMax),
       weights(p, o, landings.empty() ? std::span<const int32_t>{} : schedule.column_linears, stream.get()),
-      cache(p.cache_layers, o, ops::CacheWindows(p)),
-      borrower(std::make_unique<Borrower>(p, o, schedule)),
+      cache(p.cache_layers, o, ops::CacheWindows(p)), borrower(std::make_unique<Borrower>(p, o, schedule)),
       states(ops::states_of(p, [this](int32_t op) { return !borrower->is_borrowed(op); }), o),
-      logits_host(bytes_max(p.output()), "the logits"),
-      input_host(bytes_max(p.input), "the rows of the part before"),
+      logits_host(bytes_max(p.output()), "the logits"), input_host(bytes_max(p.input), "the rows of the part before"),
       handed_host(bytes_max(p.handed), "the rows for the next part") {
   shape.reserve(o);
   token_table = find_token_table();
@@ -53,9 +49,12 @@ DeviceState::DeviceState(const ops::Plan& p, const ops::ExecutorOptions& o, cons
   hopper = HopperMemory(options.fast || !schedule.twins.list.empty());
   place_halves();
   place_experts();
-  const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone && plan.handed == ops::kNone &&
-                        plan.logits != ops::kNone && !borrower->any();  // a reference wants the batch on the host
-  if (is_whole) kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float), "the logits of two runs");
+  const bool is_whole = (place.peers == nullptr || !landings.empty()) && plan.input == ops::kNone &&
+                        plan.handed == ops::kNone && plan.logits != ops::kNone &&
+                        !borrower->any();  // a reference wants the batch on the host
+  if (is_whole)
+    kept_logits_ = DeviceBuffer(2 * static_cast<size_t>(n_rows_kept() * plan.vocab_size) * sizeof(float),
+                                "the logits of two runs");
   cache.check_room();
 }
 
@@ -70,8 +69,9 @@ bool DeviceState::decodes(const Matrix& w) const noexcept {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + halves.size() + hopper.bytes() + by_expert.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() + logits_host.size() +
-                 kept_logits_.size() + input_host.size() + handed_host.size();
+  size_t bytes = arena_.size() + partials.size() + arrived.size() + panel.size() + halves.size() + hopper.bytes() +
+                 by_expert.bytes() + floats.bytes() + borrower->bytes() + batch_device_.size() + landings.bytes() +
+                 logits_host.size() + kept_logits_.size() + input_host.size() + handed_host.size();
   for (const DeviceBuffer& table : rope_device) bytes += table.size();
   return bytes;
 }
@@ -108,7 +108,8 @@ void DeviceState::place_tables() {
     rope_device.emplace_back(static_cast<size_t>(options.n_ctx * spec.dim) * sizeof(float), "the table of rotations");
   }
   const auto n = static_cast<size_t>(options.n_batch_max);
-  const size_t bytes = (kRoundWords + 4 * n) * sizeof(int32_t) + n * sizeof(TokenTile);  // round, tokens, positions, sequences, selected, tiles
+  const size_t bytes = (kRoundWords + 4 * n) * sizeof(int32_t) +
+                       n * sizeof(TokenTile);  // round, tokens, positions, sequences, selected, tiles
   batch_host_ = PinnedBuffer(bytes, "the batch");
   batch_device_ = DeviceBuffer(bytes, "the batch");
   size_t partials_bytes = 0, panel_bytes = 0, panel_row_bytes = 0, arrived_bytes = 0;
@@ -123,7 +124,8 @@ void DeviceState::place_tables() {
     if (experts != nullptr && decodes(weights.matrix(experts->w))) {
       const Matrix& w = weights.matrix(experts->w);
       panel_bytes = std::max(panel_bytes, static_cast<size_t>(w.rows * w.cols) * sizeof(float));
-      panel_row_bytes = std::max(panel_row_bytes, static_cast<size_t>(w.rows / experts->n_experts * w.cols) * sizeof(float));  // an expert at least
+      panel_row_bytes = std::max(panel_row_bytes, static_cast<size_t>(w.rows / experts->n_experts * w.cols) *
+                                                      sizeof(float));  // an expert at least
     }
     const auto* linear = op.as<ops::Linear>();
     if (linear == nullptr || !decodes(weights.matrix(linear->w))) continue;
@@ -180,7 +182,8 @@ void DeviceState::place_experts() {
   for (const FusionGroup& group : schedule.groups) {
     if (group.kind != FusionGroup::Kind::experts || group.twin == ops::kNone) continue;
     const auto& r = plan.ops[static_cast<size_t>(group.ops.front())].get<ops::ExpertLinear>();
-    needs.push_back({r.n_experts, rows_max(r.y) * r.n_used, schedule.twins.list[static_cast<size_t>(group.twin)].kind, r.d_in});
+    needs.push_back(
+        {r.n_experts, rows_max(r.y) * r.n_used, schedule.twins.list[static_cast<size_t>(group.twin)].kind, r.d_in});
   }
   by_expert = ExpertMemory(needs, options.planes, hopper.view());
 }
@@ -196,10 +199,12 @@ void DeviceState::take_batch(const ops::Batch& batch) {
   } else {
     std::copy_n(batch.sequences.begin(), n, host + 2 * capacity);
   }
-  std::transform(shape.selected.begin(), shape.selected.end(), host + 3 * capacity, [](int64_t t) { return static_cast<int32_t>(t); });
+  std::transform(shape.selected.begin(), shape.selected.end(), host + 3 * capacity,
+                 [](int64_t t) { return static_cast<int32_t>(t); });
   auto* tile = reinterpret_cast<TokenTile*>(host + 4 * capacity);
   const auto is_one = [](const ops::TokenRun& run) { return run.n == 1; };
-  const int64_t n_runs = static_cast<int64_t>(shape.token_runs.size()), n_ones = std::count_if(shape.token_runs.begin(), shape.token_runs.end(), is_one);
+  const int64_t n_runs = static_cast<int64_t>(shape.token_runs.size()),
+                n_ones = std::count_if(shape.token_runs.begin(), shape.token_runs.end(), is_one);
   tokens_alone = n_tokens <= kSplitTokensMax || (n_tokens <= alone_max() && n_ones == n_runs);
   n_tiles_alone = tokens_alone || n_ones > alone_max() ? 0 : n_ones;
   const int64_t per_tile = tokens_alone ? 1 : kTileTokens;
@@ -224,10 +229,13 @@ int64_t DeviceState::rounded_segments(int64_t n_positions) const noexcept {
   return std::min(n, segments_of(options.n_ctx));
 }
 
-int64_t DeviceState::n_segments_after() const noexcept { return n_positions_ < options.n_ctx ? rounded_segments(n_positions_ + 1) : 0; }
+int64_t DeviceState::n_segments_after() const noexcept {
+  return n_positions_ < options.n_ctx ? rounded_segments(n_positions_ + 1) : 0;
+}
 
 Handover DeviceState::handover() const noexcept {
-  Handover next{batch_part(0), batch_part(1), reinterpret_cast<TokenTile*>(batch_part(4)), kept_logits_.as<float>(), n_rows_kept()};
+  Handover next{batch_part(0), batch_part(1), reinterpret_cast<TokenTile*>(batch_part(4)), kept_logits_.as<float>(),
+                n_rows_kept()};
   if (gathers_land) next.round = batch_device_.as<uint32_t>();
   if (gathers_land && n_tokens == 1) next.sums = landings.sums_of_run();
   return next;
@@ -253,14 +261,16 @@ void DeviceState::send_batch() const {
                            static_cast<int32_t>(static_cast<size_t>(n_tiles) * sizeof(TokenTile) / sizeof(int32_t))};
     return fetch_batch(batch_host_.as<const int32_t>(), batch_device_.as<int32_t>(), words, stream.get());
   }
-  const size_t bytes =
-      (kRoundWords + 4 * static_cast<size_t>(options.n_batch_max)) * sizeof(int32_t) + static_cast<size_t>(n_tiles) * sizeof(TokenTile);
-  check(cudaMemcpyAsync(batch_device_.data(), batch_host_.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending the batch");
+  const size_t bytes = (kRoundWords + 4 * static_cast<size_t>(options.n_batch_max)) * sizeof(int32_t) +
+                       static_cast<size_t>(n_tiles) * sizeof(TokenTile);
+  check(cudaMemcpyAsync(batch_device_.data(), batch_host_.data(), bytes, cudaMemcpyHostToDevice, stream.get()),
+        "sending the batch");
 }
 
 void DeviceState::send_rows(const PinnedBuffer& from, ops::ValueId to) const {
   const size_t bytes = static_cast<size_t>(n_tokens) * row_bytes(to);
-  if (bytes > 0) check(cudaMemcpyAsync(value(to), from.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending rows");
+  if (bytes > 0)
+    check(cudaMemcpyAsync(value(to), from.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "sending rows");
 }
 
 void DeviceState::read_rows(ops::ValueId from, int64_t begin, int64_t n, const PinnedBuffer& to) const {
@@ -272,11 +282,13 @@ void DeviceState::read_rows(ops::ValueId from, int64_t begin, int64_t n, const P
 
 void DeviceState::read_row(const float* from, ops::ValueId of, int64_t i, const PinnedBuffer& to) const {
   const size_t bytes = row_bytes(of);
-  check(cudaMemcpyAsync(to.data() + static_cast<size_t>(i) * bytes, from, bytes, cudaMemcpyDeviceToHost, stream.get()), "reading rows");
+  check(cudaMemcpyAsync(to.data() + static_cast<size_t>(i) * bytes, from, bytes, cudaMemcpyDeviceToHost, stream.get()),
+        "reading rows");
 }
 
 void DeviceState::fill_rope_tables() {
-  const int64_t n_positions = std::min(options.n_ctx, *std::max_element(shape.n_positions.begin(), shape.n_positions.end()) + 1);
+  const int64_t n_positions =
+      std::min(options.n_ctx, *std::max_element(shape.n_positions.begin(), shape.n_positions.end()) + 1);
   if (n_positions <= n_rotations_) return;
   const int64_t target = std::min(options.n_ctx, (n_positions + kRopeStep - 1) / kRopeStep * kRopeStep);
   for (size_t i = 0; i < rope_tables.size(); ++i) {
@@ -284,7 +296,8 @@ void DeviceState::fill_rope_tables() {
     table.fill_to(target);
     const int64_t dim = table.spec().dim;
     check(cudaMemcpyAsync(rope_device[i].as<float>() + n_rotations_ * dim, table.cos(n_rotations_),
-                          static_cast<size_t>((target - n_rotations_) * dim) * sizeof(float), cudaMemcpyHostToDevice, stream.get()),
+                          static_cast<size_t>((target - n_rotations_) * dim) * sizeof(float), cudaMemcpyHostToDevice,
+                          stream.get()),
           "sending rotations");
   }
   n_rotations_ = target;

@@ -7,23 +7,23 @@
 #include <vector>
 
 #include "backend/cuda/attention/attention.h"
+#include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/experts/expert_groups.h"
+#include "backend/cuda/kernels/kernel_plan.h"
+#include "backend/cuda/linear/float_memory.h"
+#include "backend/cuda/peers/peers.h"
+#include "backend/cuda/rows/rank.h"
 #include "backend/cuda/runtime/borrow.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/runtime/device_states.h"
 #include "backend/cuda/runtime/device_weights.h"
-#include "backend/cuda/experts/expert_groups.h"
-#include "backend/cuda/tiles/fast_blocks.h"
-#include "backend/cuda/linear/float_memory.h"
-#include "backend/cuda/kernels/kernel_plan.h"
 #include "backend/cuda/runtime/hopper.h"
 #include "backend/cuda/runtime/this_card.h"
-#include "backend/cuda/attention/kv_cache.h"
-#include "backend/cuda/peers/peers.h"
-#include "backend/cuda/rows/rank.h"
 #include "backend/cuda/schedule/schedule.h"
-#include "ops/plan/batch_shape.h"
-#include "ops/embed/embed.h"
+#include "backend/cuda/tiles/fast_blocks.h"
 #include "ops/attention/rope_table.h"
+#include "ops/embed/embed.h"
+#include "ops/plan/batch_shape.h"
 #include "quant/activations.h"
 
 namespace assay::backend::cuda {
@@ -34,10 +34,11 @@ struct DeviceState {
   // Copies what a batch is made of to the pinned buffer; send_batch() then queues the copy to the device.
   void take_batch(const ops::Batch& batch);
   void send_batch() const;
-  // n_segments of a batch of as many tokens of the same sequences, each one position further on; 0 where that is beyond the context.
+  // n_segments of a batch of as many tokens of the same sequences, each one position further on; 0 where that is beyond
+  // the context.
   int64_t n_segments_after() const noexcept;
-  // Whether logits of batches whose tokens are alone have memory of their own, where they are read while the next run is under way: not of
-  // parts, nor of shards that do not reach one another.
+  // Whether logits of batches whose tokens are alone have memory of their own, where they are read while the next run
+  // is under way: not of parts, nor of shards that do not reach one another.
   bool keeps_logits() const noexcept { return kept_logits_.size() > 0; }
   int64_t n_rows_kept() const noexcept { return std::min(options.n_outputs_max, alone_max()); }
   // Of an output in one of two places.
@@ -48,12 +49,15 @@ struct DeviceState {
   void fill_rope_tables();  // up to the positions of the batch and one further
 
   float* value(ops::ValueId id) const noexcept {
-    const ops::ValueId from = n_tokens == 1 ? schedule.selected_from[static_cast<size_t>(id)] : ops::kNone;  // of one token the row itself
+    const ops::ValueId from =
+        n_tokens == 1 ? schedule.selected_from[static_cast<size_t>(id)] : ops::kNone;  // of one token the row itself
     return place_of(from == ops::kNone ? id : from);
   }
   int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
   int64_t n_rows(ops::ValueId id) const noexcept {
-    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs ? static_cast<int64_t>(shape.selected.size()) : n_tokens;
+    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs
+               ? static_cast<int64_t>(shape.selected.size())
+               : n_tokens;
   }
   // Queue copies between a value's rows, or a row that lies elsewhere, and the host; nothing where the value is kNone.
   void send_rows(const PinnedBuffer& from, ops::ValueId to) const;  // all of the batch's
@@ -71,12 +75,13 @@ struct DeviceState {
   const int32_t* sequences() const noexcept { return batch_part(2); }
   const int32_t* selected() const noexcept { return batch_part(3); }
   int64_t sequence_of_tile(int64_t i) const noexcept {
-    return reinterpret_cast<const TokenTile*>(batch_host_.as<int32_t>() + kRoundWords + 4 * options.n_batch_max)[i].sequence;
+    return reinterpret_cast<const TokenTile*>(batch_host_.as<int32_t>() + kRoundWords + 4 * options.n_batch_max)[i]
+        .sequence;
   }
   const TokenTile* tiles() const noexcept { return reinterpret_cast<const TokenTile*>(batch_part(4)); }
   Handover handover() const noexcept;
   StateView state_view(int32_t state) const noexcept;  // with the batch
-  TokenRows token_rows() const noexcept;  // where has_token_rows; nothing otherwise
+  TokenRows token_rows() const noexcept;               // where has_token_rows; nothing otherwise
 
   const ops::Plan& plan;
   const ops::ExecutorOptions options;
@@ -85,18 +90,18 @@ struct DeviceState {
   const Schedule schedule;
   const KernelPlan kernels;  // of the schedule's groups
   const ShardPlace place;
-  Landings landings;                           // of a shard
+  Landings landings;  // of a shard
   DeviceWeights weights;
   KvCache cache;
-  std::unique_ptr<Borrower> borrower;          // never null
-  DeviceStates states;                         // of ops that are not borrowed
-  bool gathers_land = false;                   // the batch's gathers are written there by all shards
-  // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it cannot. No other value has
-  // its y's memory.
+  std::unique_ptr<Borrower> borrower;  // never null
+  DeviceStates states;                 // of ops that are not borrowed
+  bool gathers_land = false;           // the batch's gathers are written there by all shards
+  // The op whose rows rank_rows makes for the next run, of a plan that is neither divided nor a shard's; null where it
+  // cannot. No other value has its y's memory.
   const ops::Embed* token_table = nullptr;
-  bool has_token_rows = false;                 // the batch's are there before it runs
-  std::vector<float*> values;                  // per value of the plan
-  std::vector<quant::Activations> activations; // per quantised twin (lower/twins.h)
+  bool has_token_rows = false;                  // the batch's are there before it runs
+  std::vector<float*> values;                   // per value of the plan
+  std::vector<quant::Activations> activations;  // per quantised twin (lower/twins.h)
   std::vector<ops::RopeTable> rope_tables;
   std::vector<DeviceBuffer> rope_device;
   DeviceBuffer partials, arrived, panel;
@@ -119,7 +124,9 @@ struct DeviceState {
   int64_t rows_max(ops::ValueId id) const noexcept;
   int64_t alone_max() const noexcept { return cuda::alone_max(options); }
   size_t bytes_max(ops::ValueId id) const noexcept;  // of its rows; 0 for kNone
-  size_t row_bytes(ops::ValueId id) const noexcept { return id == ops::kNone ? 0 : static_cast<size_t>(width(id)) * sizeof(float); }
+  size_t row_bytes(ops::ValueId id) const noexcept {
+    return id == ops::kNone ? 0 : static_cast<size_t>(width(id)) * sizeof(float);
+  }
   int64_t rounded_segments(int64_t n_positions) const noexcept;
   const ops::Embed* find_token_table() const noexcept;
   void place_values();
@@ -127,11 +134,13 @@ struct DeviceState {
   void place_floats();
   void place_halves();
   void place_experts();
-  int32_t* batch_part(int64_t i) const noexcept { return batch_device_.as<int32_t>() + kRoundWords + i * options.n_batch_max; }
+  int32_t* batch_part(int64_t i) const noexcept {
+    return batch_device_.as<int32_t>() + kRoundWords + i * options.n_batch_max;
+  }
 
   static constexpr int64_t kRoundWords = 4;  // ahead of the batch
-  int64_t n_rotations_ = 0;  // positions whose rotations are on the device
-  int64_t n_positions_ = 0;  // of the longest sequence of the batch, after it
+  int64_t n_rotations_ = 0;                  // positions whose rotations are on the device
+  int64_t n_positions_ = 0;                  // of the longest sequence of the batch, after it
   DeviceBuffer arena_, batch_device_, kept_logits_;
   PinnedBuffer batch_host_;
 };

@@ -8,8 +8,7 @@
 namespace assay::backend::cuda {
 
 DeviceStates::DeviceStates(std::span<const ops::StateLayer> layers, const ops::ExecutorOptions& options)
-    : book_(layers, options),
-      n_sequences_(options.n_sequences),
+    : book_(layers, options), n_sequences_(options.n_sequences),
       memory_(book_.bytes(2, sizeof(float)), "the states of " + std::to_string(options.n_sequences) +
                                                  " sequences and " + std::to_string(book_.n_slots()) +
                                                  " checkpoints of each") {}

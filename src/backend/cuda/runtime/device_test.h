@@ -14,10 +14,10 @@
 #include "ops/attention/attention.h"
 
 // In a test body: skips, and says why, where there is no GPU.
-#define ASSAY_REQUIRE_GPU()                                                              \
-  do {                                                                                   \
+#define ASSAY_REQUIRE_GPU()                                                                   \
+  do {                                                                                        \
     const assay::backend::cuda::Devices found_devices = assay::backend::cuda::find_devices(); \
-    if (found_devices.list.empty()) GTEST_SKIP() << found_devices.why_none;              \
+    if (found_devices.list.empty()) GTEST_SKIP() << found_devices.why_none;                   \
   } while (false)
 
 namespace assay::backend::cuda {
@@ -55,10 +55,13 @@ inline std::vector<float> as_cached(ops::CacheType type, const std::vector<float
   return back;
 }
 
-inline bool same_bits(float a, float b) { return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
+inline bool same_bits(float a, float b) {
+  return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
 
 inline ::testing::AssertionResult same_floats(std::span<const float> found, std::span<const float> expected) {
-  if (found.size() != expected.size()) return ::testing::AssertionFailure() << found.size() << " values, not " << expected.size();
+  if (found.size() != expected.size())
+    return ::testing::AssertionFailure() << found.size() << " values, not " << expected.size();
   size_t n_wrong = 0, first = 0;
   for (size_t i = 0; i < found.size(); ++i) {
     if (same_bits(found[i], expected[i])) continue;

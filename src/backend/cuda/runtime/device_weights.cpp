@@ -37,7 +37,8 @@ std::vector<ops::WeightId> matrices_of(const ops::Plan& plan, std::span<const in
   return ids;
 }
 
-using Extent = std::pair<const std::byte*, size_t>;  // a shard of a model may have the first rows of a matrix beside all of it
+using Extent =
+    std::pair<const std::byte*, size_t>;  // a shard of a model may have the first rows of a matrix beside all of it
 Extent extent_of(const tensor::TensorView& view) noexcept { return {view.data.data(), view.data.size()}; }
 
 size_t file_bytes(const tensor::TensorView& view) { return static_cast<size_t>(view.shape.rows() * view.row_bytes()); }
@@ -54,17 +55,21 @@ size_t matrix_bytes(const tensor::TensorView& view, bool whole_blocks) {
 std::span<const std::byte> joined_rows(const ops::Weight& weight, std::vector<std::byte>& memory) {
   const auto n = static_cast<size_t>(weight.view.row_bytes()), n_rows = static_cast<size_t>(weight.view.shape.rows());
   memory.resize(n * n_rows);
-  for (size_t i = 0; i < n_rows; ++i) std::memcpy(memory.data() + i * n, weight.view.data.data() + i * static_cast<size_t>(weight.stride), n);
+  for (size_t i = 0; i < n_rows; ++i)
+    std::memcpy(memory.data() + i * n, weight.view.data.data() + i * static_cast<size_t>(weight.stride), n);
   return memory;
 }
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& options, std::span<const int32_t> column_linears, cudaStream_t stream)
+DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                             std::span<const int32_t> column_linears, cudaStream_t stream)
     : matrices_(plan.weights.size()), small_(plan.weights.size(), nullptr) {
   const bool whole_blocks = options.weights_as_f32;
   const std::vector<ops::WeightId> small = ops::small_weights_of(plan), matrices = matrices_of(plan, column_linears);
-  const auto view_of = [&](ops::WeightId id) -> const tensor::TensorView& { return plan.weights[static_cast<size_t>(id)].view; };
+  const auto view_of = [&](ops::WeightId id) -> const tensor::TensorView& {
+    return plan.weights[static_cast<size_t>(id)].view;
+  };
   size_t bytes = 0, staging_bytes = 0, sent_bytes = 0;
   std::map<Extent, size_t> places;  // a head tied to the table of tokens is copied once
   for (const ops::WeightId id : matrices) {
@@ -81,7 +86,8 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     sent_bytes += n;
   }
   memory_ = DeviceBuffer(bytes, "the copy of the weights");
-  // Kernels load the last scale of a part in a word with its neighbour, which may be none; they use none of it, but find nothing unwritten.
+  // Kernels load the last scale of a part in a word with its neighbour, which may be none; they use none of it, but
+  // find nothing unwritten.
   check(cudaMemsetAsync(memory_.data(), 0, memory_.size(), stream), "clearing memory for weights");
   const DeviceBuffer staging(staging_bytes, "the weights on their way");
 
@@ -115,7 +121,8 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
       m.parts.base[p] = reinterpret_cast<const uint8_t*>(place);
       place += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
     }
-    std::byte* target = parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
+    std::byte* target =
+        parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
     upload.send(target, weight.stride > 0 ? joined_rows(weight, columns) : view.data, weight.name);
     if (parts.n > 1) cut_blocks(staging.as<const uint8_t>(), static_cast<int64_t>(n_blocks), m.parts, stream);
     copied.emplace(extent_of(view), &m);

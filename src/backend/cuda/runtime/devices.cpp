@@ -14,7 +14,8 @@ Devices find_devices() {
   const cudaError_t status = cudaGetDeviceCount(&n);
   if (status != cudaSuccess || n == 0) {
     cudaGetLastError();
-    devices.why_none = std::string("no CUDA device was found (") + (status != cudaSuccess ? cudaGetErrorString(status) : "the driver names none") + ")";
+    devices.why_none = std::string("no CUDA device was found (") +
+                       (status != cudaSuccess ? cudaGetErrorString(status) : "the driver names none") + ")";
     return devices;
   }
   for (int i = 0; i < n; ++i) {

@@ -10,7 +10,9 @@ namespace {
 
 // Ends a recording that an error left open, so that the stream can be used again.
 struct Recording {
-  explicit Recording(cudaStream_t s) : stream(s) { check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a graph"); }
+  explicit Recording(cudaStream_t s) : stream(s) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a graph");
+  }
   ~Recording() {
     if (open) cudaStreamEndCapture(stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
@@ -37,8 +39,9 @@ void Graphs::clear() noexcept {
 
 Graphs::Known& Graphs::used(const GraphKey& key) {
   if (graphs_.size() >= kGraphsMax && !graphs_.contains(key)) {
-    const auto oldest =
-        std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
+    const auto oldest = std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_used < b.second.last_used;
+    });
     if (oldest->second.graph != nullptr) cudaGraphExecDestroy(oldest->second.graph);  // once a run of it has ended
     graphs_.erase(oldest);
   }

@@ -1,5 +1,6 @@
-// The kernels of small batches as graphs: recorded once for each shape of a batch, then started whole. What differs from token to token
-// (ids, positions, the length of the context) the kernels read from the device's memory. Where there are too many the one goes that was not run for longest.
+// The kernels of small batches as graphs: recorded once for each shape of a batch, then started whole. What differs
+// from token to token (ids, positions, the length of the context) the kernels read from the device's memory. Where
+// there are too many the one goes that was not run for longest.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,8 +28,8 @@ class Graphs {
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards, which is what it returns.
-  // Of runs that follow one another the first is recorded at once: many more come.
+  // Runs what `queue_work` queues on the stream: directly the first time that the key is seen, from a graph afterwards,
+  // which is what it returns. Of runs that follow one another the first is recorded at once: many more come.
   bool run(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);
   // Makes the graph without running it.
   void record(const GraphKey& key, cudaStream_t stream, const std::function<void(bool recorded)>& queue_work);

@@ -16,7 +16,8 @@ void* find_map_encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
 #else
   const cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
 #endif
@@ -27,7 +28,9 @@ void* find_map_encoder() {
 int hopper_processors() {
   int device = 0;
   check(cudaGetDevice(&device), "asking for the GPU at work");
-  if (attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 || attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
+  if (attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 ||
+      attribute(cudaDevAttrComputeCapabilityMinor, device) != 0)
+    return 0;
   return attribute(cudaDevAttrMultiProcessorCount, device);
 }
 

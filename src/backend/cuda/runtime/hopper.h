@@ -11,7 +11,8 @@ namespace assay::backend::cuda {
 struct Hopper {
   int32_t n_processors = 0;
   std::byte* scratch = nullptr;  // kHopperScratchBytes for each processor: sums that wait for their neighbours
-  std::byte* parts = nullptr;    // of products whose tiles are split: sums of at most kHopperPartsEach parts of a tile for each processor,
+  std::byte* parts = nullptr;    // of products whose tiles are split: sums of at most kHopperPartsEach parts of a tile
+                                 // for each processor,
   uint32_t* arrived = nullptr;   // and of every tile, how many of them are there; 0 between kernels
   void* encode_map = nullptr;    // the driver's cuTensorMapEncodeTiled
 };

@@ -1,5 +1,5 @@
-// Launching kernels on a Queue. Every kernel calls wait_for_previous() before it reads or writes what another kernel touches, and
-// let_next_start() as soon as its blocks are under way.
+// Launching kernels on a Queue. Every kernel calls wait_for_previous() before it reads or writes what another kernel
+// touches, and let_next_start() as soon as its blocks are under way.
 #pragma once
 
 #include <string>
@@ -23,18 +23,20 @@ __device__ inline void let_next_start() {
 // Before a launch with more shared memory than a kernel has unasked. False: the device has less shared memory.
 template <class Kernel>
 bool allow_shared(Kernel kernel, size_t bytes) {
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess) return true;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess)
+    return true;
   cudaGetLastError();  // forgotten: it is an answer
   return false;
 }
 
 // What a kernel needs that the tables of kernels have for this card (kernels/).
 inline void require(bool is_granted, const char* what) {
-  if (!is_granted) throw Error(Errc::device, std::string("the GPU refused ") + what + " to a kernel that its table has");
+  if (!is_granted)
+    throw Error(Errc::device, std::string("the GPU refused ") + what + " to a kernel that its table has");
 }
 
-// Of every kernel in the graph of a decode run: a multiprocessor takes a kernel with another cut between shared memory and first-level cache only when
-// it has nothing else to do, so all have the one that the products want.
+// Of every kernel in the graph of a decode run: a multiprocessor takes a kernel with another cut between shared memory
+// and first-level cache only when it has nothing else to do, so all have the one that the products want.
 template <class Kernel>
 void take_decode_cut(Kernel kernel) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
@@ -53,7 +55,8 @@ __device__ inline void compute_now(float& x) { asm volatile("" : "+f"(x)); }
 
 // Errors of a launch stay with the runtime; the executor asks for them once a batch.
 template <class... Parameters, class... Arguments>
-void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, Arguments&&... arguments) {
+void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
+            Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));

@@ -5,8 +5,8 @@
 
 namespace assay::backend::cuda {
 
-// overlap: a kernel may start before the one ahead of it has ended, and waits for it where it first reads what that one wrote
-// (programmatic dependent launch); for devices and code of compute capability 9.0 or newer.
+// overlap: a kernel may start before the one ahead of it has ended, and waits for it where it first reads what that one
+// wrote (programmatic dependent launch); for devices and code of compute capability 9.0 or newer.
 struct Queue {
   Queue(cudaStream_t s = nullptr, bool may_overlap = false, int multiprocessors = 132)  // NOLINT: a stream is a queue
       : stream(s), overlap(may_overlap), n_multiprocessors(multiprocessors) {}

@@ -4,18 +4,18 @@
 #include <array>
 #include <utility>
 
-#include "backend/cuda/decode/decode.h"
 #include "backend/cuda/attention/decode_attention.h"
 #include "backend/cuda/attention/fast_attention.h"
+#include "backend/cuda/decode/decode.h"
 #include "backend/cuda/decode/fast_decode.h"
 #include "backend/cuda/experts/router.h"
 #include "backend/cuda/runtime/run_group.h"
 #include "backend/cuda/runtime/run_ops.h"
-#include "ops/rows/add.h"
-#include "ops/rows/gate.h"
 #include "ops/linear/gather.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/route.h"
+#include "ops/rows/add.h"
+#include "ops/rows/gate.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -32,7 +32,8 @@ DecodeSource source_of(const DeviceState& s, const DecodeGroup& group, ops::Valu
   DecodeSource source;
   source.d = static_cast<int32_t>(s.width(x));
   source.a = s.value(x);
-  const ops::Gather* gather = group.gather_awaited != kNone && s.gathers_land ? &record_of<ops::Gather>(s, group.gather_awaited) : nullptr;
+  const ops::Gather* gather =
+      group.gather_awaited != kNone && s.gathers_land ? &record_of<ops::Gather>(s, group.gather_awaited) : nullptr;
   const ShardSums sums = gather != nullptr ? s.landings.sums(*gather) : ShardSums{};
   if (gather != nullptr && group.of_own_columns) {
     source.d = static_cast<int32_t>(s.width(gather->x));
@@ -90,7 +91,8 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate.residual = s.value(sum.a == first.y ? sum.b : sum.a);
     gate.sum = s.value(sum.y);
   }
-  if (group.row->kernel == DecodeKernel::halves) return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
+  if (group.row->kernel == DecodeKernel::halves)
+    return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
   const quant::Activation kind =
       linears.twin == kNone ? quant::Activation::f32 : s.schedule.twins.list[static_cast<size_t>(linears.twin)].kind;
   decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
@@ -148,7 +150,8 @@ void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool obser
     case DecodeGroup::Kind::alone: run_group(s, group.alone, wanted, queue); break;
     case DecodeGroup::Kind::routes: run_router(s, group, wanted, queue); break;
     case DecodeGroup::Kind::linears:
-      if (s.n_rows(record_of<ops::Linear>(s, member_at(s, group.linears).ops.front()).y) > 0) run_products(s, group, wanted, queue);
+      if (s.n_rows(record_of<ops::Linear>(s, member_at(s, group.linears).ops.front()).y) > 0)
+        run_products(s, group, wanted, queue);
       break;
   }
   if (group.gather_sent != kNone && !s.gathers_land) run_group(s, member_at(s, group.members.back()), wanted, queue);

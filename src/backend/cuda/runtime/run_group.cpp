@@ -5,24 +5,23 @@
 #include <array>
 
 #include "assay/error.h"
-
-#include "backend/cuda/runtime/borrow.h"
+#include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/experts/expert_groups.h"
 #include "backend/cuda/experts/expert_linear.h"
-#include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/linear/float_skinny.h"
 #include "backend/cuda/linear/launch_linear.h"
 #include "backend/cuda/rows/row_kernels.h"
+#include "backend/cuda/runtime/borrow.h"
 #include "backend/cuda/runtime/run_fast.h"
 #include "backend/cuda/runtime/run_ops.h"
-#include "ops/rows/add.h"
 #include "ops/attention/attention.h"
-#include "ops/linear/expert_linear.h"
-#include "ops/rows/gate.h"
 #include "ops/attention/kv_store.h"
-#include "ops/linear/linear.h"
-#include "ops/rows/rms_norm.h"
 #include "ops/attention/rope.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/add.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/rms_norm.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -56,7 +55,8 @@ bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r) {
 
 class GroupLauncher {
  public:
-  GroupLauncher(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue) : s_(state), group_(group), wanted_(wanted), queue_(queue) {}
+  GroupLauncher(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue)
+      : s_(state), group_(group), wanted_(wanted), queue_(queue) {}
 
   void run() const {
     switch (group_.kind) {
@@ -82,7 +82,8 @@ class GroupLauncher {
     const tensor::DType dtype = r != nullptr && is_usual(s_.plan, *r) ? halves_for_next(r->y) : tensor::DType::F32;
     if (dtype == tensor::DType::F32) return run_alone(s_, op, queue_);
     const int64_t n = s_.n_rows(r->y) * s_.width(r->y);
-    gate_to(dtype, s_.value(r->gate), s_.value(r->up), r->activation, n, wanted_.observed ? s_.value(r->y) : nullptr, s_.floats.view().x, queue_);
+    gate_to(dtype, s_.value(r->gate), s_.value(r->up), r->activation, n, wanted_.observed ? s_.value(r->y) : nullptr,
+            s_.floats.view().x, queue_);
   }
 
   void run_experts() const {
@@ -92,7 +93,9 @@ class GroupLauncher {
     if (group_.ops.size() == 2) return run_two_experts(task);
     const ExpertRow& row = row_of_experts(group_);
     switch (row.kernel) {
-      case ExpertKernel::group_tiles: return expert_linear_groups(task, integers(), row.columns, s_.by_expert.view(), experts_made(row), s_.hopper.view(), queue_);
+      case ExpertKernel::group_tiles:
+        return expert_linear_groups(task, integers(), row.columns, s_.by_expert.view(), experts_made(row),
+                                    s_.hopper.view(), queue_);
       case ExpertKernel::vectors:
         task.routes_are_settled = routes_are_settled(s_, r);
         return expert_linear_gemv({&task, 1}, integers(), queue_);
@@ -118,7 +121,8 @@ class GroupLauncher {
     if (!s_.decodes(w)) return expert_linear_float(task, w.dtype, w.parts.base[0], 0, r.n_experts, queue_);
     // Whole experts decoded at a time, and the pairs that go to them.
     const int64_t rows_each = w.rows / r.n_experts;
-    const auto n_at_once = std::max<int64_t>(1, static_cast<int64_t>(s_.panel.size()) / (rows_each * w.cols * static_cast<int64_t>(sizeof(float))));
+    const auto n_at_once = std::max<int64_t>(
+        1, static_cast<int64_t>(s_.panel.size()) / (rows_each * w.cols * static_cast<int64_t>(sizeof(float))));
     for (int64_t expert = 0; expert < r.n_experts; expert += n_at_once) {
       const int64_t n = std::min(n_at_once, r.n_experts - expert);
       decode_rows(w, expert * rows_each, n * rows_each, s_.panel.as<float>(), queue_.stream);
@@ -136,7 +140,8 @@ class GroupLauncher {
       const ExpertRow& of_before = row_of_experts(*group);
       if (s_.n_rows(before.y) == 0 || of_before.kernel != ExpertKernel::group_tiles) continue;
       const bool same = before.routes == r.routes && before.n_experts == r.n_experts &&
-                        s_.n_rows(before.y) * before.n_used == s_.n_rows(r.y) * r.n_used && of_before.columns == row.columns;
+                        s_.n_rows(before.y) * before.n_used == s_.n_rows(r.y) * r.n_used &&
+                        of_before.columns == row.columns;
       return {same, same && group->twin == group_.twin && before.d_in == r.d_in};
     }
     return {};
@@ -207,8 +212,8 @@ class GroupLauncher {
     for (size_t i = 0; i < n; ++i) launch_linears(*range.each[i], all.subspan(i, 1), integers(), n_tokens, on);
   }
 
-  // Mode fast, many tokens: where fast tiles of the group after `group` read value x, the type in whose precision `group` then leaves it for them;
-  // else F32.
+  // Mode fast, many tokens: where fast tiles of the group after `group` read value x, the type in whose precision
+  // `group` then leaves it for them; else F32.
   tensor::DType halves_from(const FusionGroup& group, ops::ValueId x) const {
     if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has groups of its own
     const KernelPlan::Halves& halves = s_.kernels.halves_after(static_cast<size_t>(&group - s_.schedule.groups.data()));
@@ -221,13 +226,19 @@ class GroupLauncher {
   bool halves_are_made(ops::ValueId x) const {
     if (&group_ == s_.schedule.groups.data() || s_.n_tokens == 1) return false;
     const FusionGroup& before = *(&group_ - 1);
-    const auto* gate = before.kind == FusionGroup::Kind::op ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>() : nullptr;
+    const auto* gate = before.kind == FusionGroup::Kind::op
+                           ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>()
+                           : nullptr;
     if (gate != nullptr && !is_usual(s_.plan, *gate)) return false;
-    const bool makes = gate != nullptr ? gate->y == x : before.kind == FusionGroup::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
+    const bool makes = gate != nullptr
+                           ? gate->y == x
+                           : before.kind == FusionGroup::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
     return makes && halves_from(before, x) != tensor::DType::F32;
   }
   // Of a product that reads floats, for the batch; of none of its rows, as of one.
-  const FloatRow& row_of_floats(int32_t op) const { return s_.kernels.floats(op).at(s_.n_rows(record<ops::Linear>(op).y)); }
+  const FloatRow& row_of_floats(int32_t op) const {
+    return s_.kernels.floats(op).at(s_.n_rows(record<ops::Linear>(op).y));
+  }
 
   // Calls visit with the matrix as floats, part by part where it must first be decoded.
   template <class Visit>
@@ -267,7 +278,8 @@ class GroupLauncher {
     if (n_linears == 0) return;
     const ops::ValueId x = record<ops::Linear>(group_.ops.front()).x;
     FastRun run{type, s_.value(x), s_.width(x), n};
-    run.in_tiles = linears[0].kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
+    run.in_tiles =
+        linears[0].kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
     run.halves_are_made = run.in_tiles && halves_are_made(x);
     cuda::run_fast_linears(s_, run, std::span(linears.data(), n_linears), queue_);
   }
@@ -280,12 +292,14 @@ class GroupLauncher {
     const FloatKernel kernel = row_of_floats(exact.front()).kernel;
     if (kernel == FloatKernel::tiles) {
       FloatTiles tiles(s_.floats.view(), cols, x, n, queue_);
-      for (const int32_t op : exact) visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) { tiles.add(rows); });
+      for (const int32_t op : exact)
+        visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) { tiles.add(rows); });
       return tiles.finish();
     }
     for (const int32_t op : exact) {
       visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) {
-        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, s_.card, queue_) : linear_float(rows, cols, x, n, queue_.stream);
+        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, s_.card, queue_)
+                                      : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }
@@ -298,7 +312,9 @@ class GroupLauncher {
 
 }  // namespace
 
-void run_group(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue) { GroupLauncher(state, group, wanted, queue).run(); }
+void run_group(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue) {
+  GroupLauncher(state, group, wanted, queue).run();
+}
 
 NormTask norm_task(const DeviceState& s, const FusionGroup& group, const Wanted& wanted) {
   const auto& norm = record_of<ops::RmsNorm>(s, group.norm);

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "backend/cuda/attention/attention.h"
-#include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/experts/expert_linear.h"
-#include "backend/cuda/rows/fused.h"
 #include "backend/cuda/linear/linear.h"
+#include "backend/cuda/rows/fused.h"
+#include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/queue.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
@@ -19,7 +19,9 @@ struct Wanted {
   const DeviceState& state;
   const std::vector<bool>& read;  // per value
   bool observed;                  // everything is written
-  float* operator()(ops::ValueId id) const { return observed || read[static_cast<size_t>(id)] ? state.value(id) : nullptr; }
+  float* operator()(ops::ValueId id) const {
+    return observed || read[static_cast<size_t>(id)] ? state.value(id) : nullptr;
+  }
 };
 
 void run_group(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue);

@@ -25,8 +25,7 @@ bool begins(const Copy& copy) {
 }  // namespace
 
 Sequences::Sequences(DeviceState& state)
-    : state_(state),
-      n_positions_(static_cast<size_t>(state.options.n_sequences), 0),
+    : state_(state), n_positions_(static_cast<size_t>(state.options.n_sequences), 0),
       images_(state.cache, state.stream.get()) {
   ahead_.reserve(n_positions_.size());
 }

@@ -31,11 +31,10 @@ uint64_t sum_words(std::span<const std::byte> bytes, uint64_t first) noexcept {
 }
 
 Upload::Upload(size_t n_pieces_max, cudaStream_t stream, OnSent on_sent)
-    : stream_(stream),
-      pool_(std::min(kThreads, base::physical_cores())),
-      buffers_{Buffer{PinnedBuffer(kBufferBytes, "the weights on their way"), {}}, Buffer{PinnedBuffer(kBufferBytes, "the weights on their way"), {}}},
-      on_sent_(std::move(on_sent)),
-      sums_(n_pieces_max * sizeof(unsigned long long), "the sums of the weights") {
+    : stream_(stream), pool_(std::min(kThreads, base::physical_cores())),
+      buffers_{Buffer{PinnedBuffer(kBufferBytes, "the weights on their way"), {}},
+               Buffer{PinnedBuffer(kBufferBytes, "the weights on their way"), {}}},
+      on_sent_(std::move(on_sent)), sums_(n_pieces_max * sizeof(unsigned long long), "the sums of the weights") {
   check(cudaMemsetAsync(sums_.data(), 0, sums_.size(), stream), "copying weights to the GPU");
 }
 
@@ -60,7 +59,8 @@ void Upload::send(std::byte* target, std::span<const std::byte> from, const std:
     next_ = 1 - next_;
     buffer.sent.wait();
     piece.sum += fill(buffer.memory.data(), from.subspan(begin, n), begin / 4);
-    check(cudaMemcpyAsync(target + begin, buffer.memory.data(), n, cudaMemcpyHostToDevice, stream_), "copying weights to the GPU");
+    check(cudaMemcpyAsync(target + begin, buffer.memory.data(), n, cudaMemcpyHostToDevice, stream_),
+          "copying weights to the GPU");
     buffer.sent.record(stream_);
     n_sent_ += static_cast<int64_t>(n);
     if (on_sent_) on_sent_(n_sent_);
@@ -72,11 +72,16 @@ void Upload::send(std::byte* target, std::span<const std::byte> from, const std:
 void Upload::finish() {
   std::vector<unsigned long long> arrived(pieces_.size());
   check(cudaGetLastError(), "copying weights to the GPU");
-  check(cudaMemcpyAsync(arrived.data(), sums_.data(), arrived.size() * sizeof arrived[0], cudaMemcpyDeviceToHost, stream_), "copying weights to the GPU");
+  check(cudaMemcpyAsync(arrived.data(), sums_.data(), arrived.size() * sizeof arrived[0], cudaMemcpyDeviceToHost,
+                        stream_),
+        "copying weights to the GPU");
   check(cudaStreamSynchronize(stream_), "copying weights to the GPU");
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (arrived[i] == pieces_[i].sum) continue;
-    throw Error(Errc::device, pieces_[i].name + ": the bytes that arrived in the GPU's memory are not those of the file; the GPU or its bus is at fault");
+    throw Error(
+        Errc::device,
+        pieces_[i].name +
+            ": the bytes that arrived in the GPU's memory are not those of the file; the GPU or its bus is at fault");
   }
 }
 

@@ -1,5 +1,6 @@
-// Bytes on their way from the file's map to the device: through page-locked buffers by turns, filled by several threads while another
-// travels, and summed on both sides, so that a copy that arrives changed is an error and not another model.
+// Bytes on their way from the file's map to the device: through page-locked buffers by turns, filled by several threads
+// while another travels, and summed on both sides, so that a copy that arrives changed is an error and not another
+// model.
 #pragma once
 
 #include <array>
@@ -14,8 +15,8 @@
 
 namespace assay::backend::cuda {
 
-// Sum of the 32-bit words, each times its odd weight 2 i + 1, modulo 2^64; a last word that is not whole is filled up with zeros. first: the
-// number i of the first word.
+// Sum of the 32-bit words, each times its odd weight 2 i + 1, modulo 2^64; a last word that is not whole is filled up
+// with zeros. first: the number i of the first word.
 uint64_t sum_words(std::span<const std::byte> bytes, uint64_t first) noexcept;
 // Adds the same of the device's n_bytes, from word 0 on, to *sum on the device.
 void add_word_sum(const std::byte* bytes, size_t n_bytes, unsigned long long* sum, cudaStream_t stream);

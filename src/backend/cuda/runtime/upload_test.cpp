@@ -33,7 +33,8 @@ TEST(CudaUpload, BytesArriveThroughBothBuffers) {
   upload.finish();
   EXPECT_EQ(told.size(), sizes.size() + 2);  // the last piece takes three buffers
   EXPECT_EQ(told.back(), std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
-  for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(download<std::byte>(targets[i].data(), sizes[i]), sent[i]) << sizes[i];
+  for (size_t i = 0; i < sizes.size(); ++i)
+    EXPECT_EQ(download<std::byte>(targets[i].data(), sizes[i]), sent[i]) << sizes[i];
 }
 
 TEST(CudaUpload, AChangedBitIsSeen) {

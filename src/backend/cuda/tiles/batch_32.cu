@@ -1,7 +1,8 @@
-// Products of the formats with blocks of 32 with several tokens on Hopper (sm_90a), by the tiles of batch_tile.cuh. Four blocks of a row
-// are a line of 128 weights: of the activations in shared memory, of the weights a stage of the warp's ring. A block is one int8 product on
-// the tensor cores and one float term an output. The integer begins at a number whose bits are a float's, 1.5 * 2^23: the bits of the sum
-// are then the float 1.5 * 2^23 + sum, and one exact subtraction converts it.
+// Products of the formats with blocks of 32 with several tokens on Hopper (sm_90a), by the tiles of batch_tile.cuh.
+// Four blocks of a row are a line of 128 weights: of the activations in shared memory, of the weights a stage of the
+// warp's ring. A block is one int8 product on the tensor cores and one float term an output. The integer begins at a
+// number whose bits are a float's, 1.5 * 2^23: the bits of the sum are then the float 1.5 * 2^23 + sum, and one exact
+// subtraction converts it.
 #include "backend/cuda/tiles/batch_tile.cuh"
 #include "num/lanes.h"
 #include "quant/steps.h"
@@ -20,8 +21,8 @@ __device__ uint32_t half_word_at(uint32_t shared) {
   return w;
 }
 
-// What is common: where scales lie. A row's scales of a line are copied by whole words of 4 bytes, so those of 2 bytes may begin in the
-// middle of one.
+// What is common: where scales lie. A row's scales of a line are copied by whole words of 4 bytes, so those of 2 bytes
+// may begin in the middle of one.
 template <int kBytes, int kOfScale>
 struct Batch32 {
   static constexpr int kBlockBytes = kBytes, kScaleBytes = kOfScale, kLineBytes = kLine * kBytes;
@@ -40,8 +41,8 @@ struct BatchQ8_0 : Batch32<32, 2> {
   __device__ static void fragment(uint32_t stage, const BatchLane& lane, int first_row, int block, uint32_t (&a)[4]) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      const uint2 w =
-          pair_at(stage + static_cast<uint32_t>((first_row + 8 * side) * kLineBytes) + (lane.pair ^ static_cast<uint32_t>(32 * block)));
+      const uint2 w = pair_at(stage + static_cast<uint32_t>((first_row + 8 * side) * kLineBytes) +
+                              (lane.pair ^ static_cast<uint32_t>(32 * block)));
       a[side] = w.x, a[2 + side] = w.y;
     }
   }
@@ -83,8 +84,8 @@ int32_t number_of(tensor::DType dtype) {
 template <class S>
 struct Kernel32 : BatchTile<S> {
   using Base = BatchTile<S>;
-  using Base::base, Base::begin, Base::chain, Base::kM, Base::kPlanes, Base::kT, Base::lane, Base::n_own, Base::rank, Base::tasks,
-      Base::warp;
+  using Base::base, Base::begin, Base::chain, Base::kM, Base::kPlanes, Base::kT, Base::lane, Base::n_own, Base::rank,
+      Base::tasks, Base::warp;
   using Tile = typename Base::Tile;
   static constexpr bool kUnrolls = S::kN <= 4;  // few columns: the latencies of four blocks overlap
   const int n_lines;
@@ -98,21 +99,25 @@ struct Kernel32 : BatchTile<S> {
   __host__ __device__ static constexpr int columns_at() { return S::kSumsBytes; }
   __host__ __device__ static constexpr int scales_at(int n_blocks) { return Places(S::form(), n_blocks, false).scales; }
   __host__ __device__ static constexpr int minima_at(int n_blocks) { return Places(S::form(), n_blocks, false).minima; }
-  __host__ __device__ static constexpr int rings_at(int n_blocks, bool has_min) { return Places(S::form(), n_blocks, has_min).rings; }
-  static int bytes(const BatchTasks& t) { return rings_at(t.n_blocks_most, t.has_min) + kBatchWarps * S::kStages * t.stage_bytes; }
+  __host__ __device__ static constexpr int rings_at(int n_blocks, bool has_min) {
+    return Places(S::form(), n_blocks, has_min).rings;
+  }
+  static int bytes(const BatchTasks& t) {
+    return rings_at(t.n_blocks_most, t.has_min) + kBatchWarps * S::kStages * t.stage_bytes;
+  }
   static int row_bytes(int format) {
     return format == kQ8_0 ? BatchQ8_0::kRowBytes : format == kQ4_1 ? BatchQ4_1::kRowBytes : BatchQ4_0::kRowBytes;
   }
 
   __device__ Kernel32(const BatchTasks& all, std::byte* shared)
-      : Base(all, shared),
-        n_lines(lines_of(n_own)),
-        rings(base + static_cast<uint32_t>(rings_at(all.n_blocks_most, all.has_min) + warp * S::kStages * all.stage_bytes)),
+      : Base(all, shared), n_lines(lines_of(n_own)),
+        rings(base +
+              static_cast<uint32_t>(rings_at(all.n_blocks_most, all.has_min) + warp * S::kStages * all.stage_bytes)),
         scales(reinterpret_cast<float*>(shared + scales_at(all.n_blocks_most))),
         minima(reinterpret_cast<float*>(shared + minima_at(all.n_blocks_most))) {}
 
-  // What the warp copies next: line `line` of its own, of its tile in round `round`; the lane's piece of the weights and the lane's row of
-  // the scales.
+  // What the warp copies next: line `line` of its own, of its tile in round `round`; the lane's piece of the weights
+  // and the lane's row of the scales.
   struct Cursor {
     int round, line, format;
     const uint8_t *weights, *row_scales;
@@ -123,13 +128,16 @@ struct Kernel32 : BatchTile<S> {
     static_assert(S::kRows == 32, "a lane copies the scales of a row");
     const int t = static_cast<int>(threadIdx.x) % 32;
     const Parts& parts = tile.task->w;
-    at.weights = parts.base[1] + (int64_t{tile.row + t / kPieces} * tasks.n_blocks + begin) * F::kBlockBytes + 16 * (t % kPieces);
+    at.weights = parts.base[1] + (int64_t{tile.row + t / kPieces} * tasks.n_blocks + begin) * F::kBlockBytes +
+                 16 * (t % kPieces);
     at.row_scales = parts.base[0] + ((int64_t{tile.row + t} * tasks.n_blocks + begin) * F::kScaleBytes & ~int64_t{3});
   }
   template <class F>
   __device__ void copy_format(Cursor& at, uint32_t to) const {
-    const int t = static_cast<int>(threadIdx.x) % 32, block = kLine * at.line + t % (F::kLineBytes / 16) * 16 / F::kBlockBytes;
-    copy_rows<S::kRows, F::kLineBytes>(at.weights, to, static_cast<uint32_t>(tasks.n_blocks * F::kBlockBytes), block < n_own);
+    const int t = static_cast<int>(threadIdx.x) % 32,
+              block = kLine * at.line + t % (F::kLineBytes / 16) * 16 / F::kBlockBytes;
+    copy_rows<S::kRows, F::kLineBytes>(at.weights, to, static_cast<uint32_t>(tasks.n_blocks * F::kBlockBytes),
+                                       block < n_own);
     const uint32_t row = to + static_cast<uint32_t>(S::kRows * F::kLineBytes + 16 * t);
 #pragma unroll
     for (uint32_t word = 0; word < F::kScaleWords; ++word) copy_4(row + 4 * word, at.row_scales + 4 * word);
@@ -161,10 +169,11 @@ struct Kernel32 : BatchTile<S> {
     for (int i = static_cast<int>(threadIdx.x); i < n_lines * S::kColumns * 8; i += kBatchThreads) {
       const int piece = i % 8, line = i / 8 % n_lines, column = i / 8 / n_lines;
       if (kLine * line + piece / 2 >= n_own) continue;
-      const int8_t* from =
-          (column < S::kTokens ? x.q : x.l) + (int64_t{this->token_of(column)} * tasks.n_blocks + begin) * 32 + 128 * line + 16 * piece;
+      const int8_t* from = (column < S::kTokens ? x.q : x.l) +
+                           (int64_t{this->token_of(column)} * tasks.n_blocks + begin) * 32 + 128 * line + 16 * piece;
       const uint32_t exchanged = static_cast<uint32_t>(piece) ^ exchange_of(static_cast<uint32_t>(column));
-      copy_16(base + static_cast<uint32_t>(columns_at() + (line * S::kColumns + column) * 128) + 16 * exchanged, from, true);
+      copy_16(base + static_cast<uint32_t>(columns_at() + (line * S::kColumns + column) * 128) + 16 * exchanged, from,
+              true);
     }
     end_copies();
     for (int i = static_cast<int>(threadIdx.x); i < n_own * S::kTokens; i += kBatchThreads) {
@@ -173,7 +182,8 @@ struct Kernel32 : BatchTile<S> {
       scales[block * S::kTokens + token] = x.d[from];
       if (!tasks.has_min) continue;
       const int32_t sum = x.q_sums[from];
-      minima[block * S::kTokens + token] = kPlanes == 2 ? quant::join_planes(sum, x.l_sums[from]) : static_cast<float>(sum);
+      minima[block * S::kTokens + token] =
+          kPlanes == 2 ? quant::join_planes(sum, x.l_sums[from]) : static_cast<float>(sum);
     }
   }
 
@@ -187,7 +197,8 @@ struct Kernel32 : BatchTile<S> {
       F::fragment(stage, lane, 16 * m, block, a[m]);
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
-        d[m][side] = F::scales(stage + S::kRows * F::kLineBytes, lane.row + static_cast<uint32_t>(16 * m + 8 * side), block, odd);
+        d[m][side] = F::scales(stage + S::kRows * F::kLineBytes, lane.row + static_cast<uint32_t>(16 * m + 8 * side),
+                               block, odd);
       }
     }
     const uint32_t columns = base + static_cast<uint32_t>(columns_at() + line * S::kColumns * 128);
@@ -205,7 +216,8 @@ struct Kernel32 : BatchTile<S> {
       for (int m = 0; m < kM; ++m) {
         int32_t sum[kPlanes][4];
 #pragma unroll
-        for (int plane = 0; plane < kPlanes; ++plane) multiply_32(a[m], b[plane][0], b[plane][1], kBiasBits, sum[plane]);
+        for (int plane = 0; plane < kPlanes; ++plane)
+          multiply_32(a[m], b[plane][0], b[plane][1], kBiasBits, sum[plane]);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           float f = __int_as_float(sum[0][e]) - kBias;
@@ -271,12 +283,15 @@ struct Kernel32 : BatchTile<S> {
   }
 };
 
-static_assert(BatchQ8_0::kRowBytes == batch_row_bytes(tensor::DType::Q8_0) && BatchQ4_0::kRowBytes == batch_row_bytes(tensor::DType::Q4_0) &&
-              BatchQ4_1::kRowBytes == batch_row_bytes(tensor::DType::Q4_1) && BatchQ4_1::kHasMin == batch_has_min(tensor::DType::Q4_1));
+static_assert(BatchQ8_0::kRowBytes == batch_row_bytes(tensor::DType::Q8_0) &&
+              BatchQ4_0::kRowBytes == batch_row_bytes(tensor::DType::Q4_0) &&
+              BatchQ4_1::kRowBytes == batch_row_bytes(tensor::DType::Q4_1) &&
+              BatchQ4_1::kHasMin == batch_has_min(tensor::DType::Q4_1));
 
 }  // namespace
 
-void linear_batch_32(std::span<const LinearTask> linears, const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
+void linear_batch_32(std::span<const LinearTask> linears, const BatchForm& form, BatchTasks& tasks,
+                     const Queue& queue) {
   for (size_t i = 0; i < linears.size(); ++i) {
     tasks.task[i].format = number_of(linears[i].w->dtype);
     tasks.has_min = tasks.has_min || tasks.task[i].format == kQ4_1;

@@ -1,6 +1,7 @@
-// What the kernel for several tokens (batch_256.cu) knows of the superblock formats: how a warp brings a superblock of its rows into shared
-// memory and makes fragments of it. The weights that one product adds may stand in any order, if the activations stand in the same: a lane
-// takes neighbouring bytes. Pieces of 16 bytes are exchanged so that eight rows, or four rows of two pieces, lie in different banks.
+// What the kernel for several tokens (batch_256.cu) knows of the superblock formats: how a warp brings a superblock of
+// its rows into shared memory and makes fragments of it. The weights that one product adds may stand in any order, if
+// the activations stand in the same: a lane takes neighbouring bytes. Pieces of 16 bytes are exchanged so that eight
+// rows, or four rows of two pieces, lie in different banks.
 #pragma once
 
 #include "backend/cuda/tiles/mma_formats.cuh"
@@ -10,8 +11,8 @@ namespace assay::backend::cuda {
 // By what the pieces of a row (or a column) are exchanged.
 __device__ inline uint32_t exchange_of(uint32_t row) { return (row & 3) << 1 | (row >> 2 & 1); }
 
-// Where a lane reads in lines of 128 bytes, of row lane / 4: 8 bytes from 8 * (lane % 4), or 4 bytes from 4 * (lane % 4). Run j, of 32
-// bytes, is found by an exclusive or with 32 * j; its second piece, for the words, by one with 16.
+// Where a lane reads in lines of 128 bytes, of row lane / 4: 8 bytes from 8 * (lane % 4), or 4 bytes from 4 * (lane %
+// 4). Run j, of 32 bytes, is found by an exclusive or with 32 * j; its second piece, for the words, by one with 16.
 struct BatchLane {
   uint32_t row, place;
   uint32_t pair, word;
@@ -33,8 +34,8 @@ struct BatchSource {
   const uint8_t *low, *small, *upper, *scale;
 };
 
-// A part of kBytes a superblock, of kRows rows, by a warp. First the place of the lane: superblock `block` is the first row's, `blocks`
-// further the next row's.
+// A part of kBytes a superblock, of kRows rows, by a warp. First the place of the lane: superblock `block` is the first
+// row's, `blocks` further the next row's.
 template <int kRows, int kBytes>
 __device__ inline const uint8_t* part_begin(const uint8_t* base, int64_t block, int blocks) {
   constexpr int kPieces = kBytes / 16;
@@ -52,7 +53,8 @@ __device__ inline void copy_rows(const uint8_t* from, uint32_t to, uint32_t row_
     if (kAtOnce > kRows && row >= kRows) break;
     const auto r = static_cast<uint32_t>(row + (kBytes == 128 ? i % 2 * kAtOnce : 0));  // what the exchange depends on
     const uint32_t exchange = kBytes == 128 ? exchange_of(r) : kBytes == 64 ? (r >> 1 & 3) : 0;
-    copy_16(to + static_cast<uint32_t>((row + i * kAtOnce) * kBytes) + 16 * (static_cast<uint32_t>(lane % kPieces) ^ exchange),
+    copy_16(to + static_cast<uint32_t>((row + i * kAtOnce) * kBytes) +
+                16 * (static_cast<uint32_t>(lane % kPieces) ^ exchange),
             from + static_cast<uint32_t>(i * kAtOnce) * row_bytes, inside);
   }
 }
@@ -110,7 +112,8 @@ struct BatchQ45_K {
           const uint4 h = header(m, side);
           scales[m][side][0] = k_scale_word(h, 0), scales[m][side][1] = k_scale_word(h, 1);
           if constexpr (kFive) {
-            bits[m][side] = pair_at(stage + kRows * 144 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 32 + 8 * lane.place);
+            bits[m][side] = pair_at(stage + kRows * 144 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 32 +
+                                    8 * lane.place);
           }
         }
       }
@@ -134,13 +137,16 @@ struct BatchQ45_K {
         for (int i = 0; i < 4; ++i) a[i] |= (at <= 4 ? fifth[i] << (4 - at) : fifth[i] >> (at - 4)) & 0x10101010u;
       }
     }
-    __device__ void add_product(int m, int group, int which, const uint32_t (&a)[4], const uint32_t (&b)[2], int32_t (&sum)[4]) const {
+    __device__ void add_product(int m, int group, int which, const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                int32_t (&sum)[4]) const {
       int32_t s[4];
       multiply_32(a, b[0], b[1], 0, s);
       const int at = sub(group, which);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        sum[e] += static_cast<int32_t>(__byte_perm(scales[m][e / 2][at / 4], 0, static_cast<uint32_t>(0x4440 + at % 4))) * s[e];
+        sum[e] +=
+            static_cast<int32_t>(__byte_perm(scales[m][e / 2][at / 4], 0, static_cast<uint32_t>(0x4440 + at % 4))) *
+            s[e];
       }
     }
     __device__ void finish(int m, quant::BlockScales (&d)[2], uint32_t (&minima)[4]) const {
@@ -206,7 +212,8 @@ struct BatchQ6_K {
           if (group % 2 != 0) continue;
           const uint32_t piece = (static_cast<uint32_t>(group) + w) ^ (lane.row >> 1 & 3);
           bits[m][i] = word_at(stage + kRows * 128 + (lane.row + row) * 64 + 16 * piece + 4 * lane.place);
-          if (w == 0) scales[m][i] = pair_at(stage + kRows * 192 + (lane.row + row) * 16 + static_cast<uint32_t>(group * 4));
+          if (w == 0)
+            scales[m][i] = pair_at(stage + kRows * 192 + (lane.row + row) * 16 + static_cast<uint32_t>(group * 4));
         }
       }
     }
@@ -217,7 +224,8 @@ struct BatchQ6_K {
         a[i] = less_offset(low | (two & 0x03030303u) << 4, 0x60606060u);
       }
     }
-    __device__ void add_product(int m, int group, int which, const uint32_t (&a)[4], const uint32_t (&b)[2], int32_t (&sum)[4]) const {
+    __device__ void add_product(int m, int group, int which, const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                int32_t (&sum)[4]) const {
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
         int32_t s[4];

@@ -1,19 +1,21 @@
-// What the kernels for several tokens share (batch_256.cu, batch_32.cu). A cluster of 1, 2, 4 or 8 blocks of threads shares K by the
-// contract's chunks; each block of threads has 8 warps, which take tiles of rows. Here stand the tiles, the tree over chunks within a block
-// and through the cluster's shared memory, and the launch; what multiplies stands with the formats.
+// What the kernels for several tokens share (batch_256.cu, batch_32.cu). A cluster of 1, 2, 4 or 8 blocks of threads
+// shares K by the contract's chunks; each block of threads has 8 warps, which take tiles of rows. Here stand the tiles,
+// the tree over chunks within a block and through the cluster's shared memory, and the launch; what multiplies stands
+// with the formats.
 //
 //   cluster      | block 0: chunks 0 ..  | block 1: the next  | ..  |         all of the same rows and columns
-//   block        activations of its chunks, all columns: shared memory, once; 8 warps, each with its tile of 16 kM rows x 8 kN columns
-//   warp         weights: memory --> a ring of its own, shared memory --> fragments; mma m16n8k32: integers --> float terms --> chain, registers
-//   tree         a block's chunks: levels in its shared memory; the blocks' sums: the cluster's shared memory  ------>  y
+//   block        activations of its chunks, all columns: shared memory, once; 8 warps, each with its tile of 16 kM rows
+//   x 8 kN columns warp         weights: memory --> a ring of its own, shared memory --> fragments; mma m16n8k32:
+//   integers --> float terms --> chain, registers tree         a block's chunks: levels in its shared memory; the
+//   blocks' sums: the cluster's shared memory  ------>  y
 #pragma once
 
 #include <algorithm>
 
 #include "backend/cuda/kernels/batch_layout.h"
-#include "backend/cuda/tiles/batch_formats.cuh"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/linear.h"
+#include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/tiles/batch_formats.cuh"
 
 namespace assay::backend::cuda {
 
@@ -34,12 +36,15 @@ struct BatchTasks {
   quant::Activations x;
 };
 
-// A form of kernels/batch_layout.h: kM tiles of 16 rows, kN of 8 columns; a column is a plane of a token, planes one after the other. kCluster blocks of
-// threads share K.
+// A form of kernels/batch_layout.h: kM tiles of 16 rows, kN of 8 columns; a column is a plane of a token, planes one
+// after the other. kCluster blocks of threads share K.
 template <int kPlanes_, int kN_, int kStages_, int kBlocksPerProcessor_, int kCluster_>
 struct BatchShape {
-  __host__ __device__ static constexpr BatchForm form() { return {kPlanes_, kN_, kStages_, kBlocksPerProcessor_, kCluster_}; }
-  static constexpr int kPlanes = kPlanes_, kM = kBatchRows / 16, kN = kN_, kStages = kStages_, kBlocksPerProcessor = kBlocksPerProcessor_;
+  __host__ __device__ static constexpr BatchForm form() {
+    return {kPlanes_, kN_, kStages_, kBlocksPerProcessor_, kCluster_};
+  }
+  static constexpr int kPlanes = kPlanes_, kM = kBatchRows / 16, kN = kN_, kStages = kStages_,
+                       kBlocksPerProcessor = kBlocksPerProcessor_;
   static constexpr int kCluster = kCluster_, kChunks = form().chunks(), kLevels = form().levels();
   static constexpr int kRows = kBatchRows, kColumns = form().columns(), kT = kN / kPlanes, kTokens = form().tokens();
   static constexpr int kTileVectors = kM * kT * 32;  // float4 of a tile's sums
@@ -59,7 +64,10 @@ __device__ inline float4 floats_of_block(uint32_t shared, uint32_t rank) {
   uint32_t there;
   float4 v;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(there) : "memory");
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(there)
+               : "memory");
   return v;
 }
 
@@ -77,15 +85,10 @@ struct BatchTile {
   float chain[kM][kT][4];
 
   __device__ BatchTile(const BatchTasks& all, std::byte* shared)
-      : tasks(all),
-        memory(shared),
-        base(shared_address(shared)),
-        rank(S::kCluster == 1 ? 0 : static_cast<int>(cluster_rank())),
-        warp(static_cast<int>(threadIdx.x) / 32),
-        token_0(static_cast<int>(blockIdx.y) * S::kTokens),
-        n_clusters(static_cast<int>(gridDim.x) / S::kCluster),
-        begin(rank * S::kChunks * all.n_blocks / 8),
-        n_own((rank + 1) * S::kChunks * all.n_blocks / 8 - begin) {}
+      : tasks(all), memory(shared), base(shared_address(shared)),
+        rank(S::kCluster == 1 ? 0 : static_cast<int>(cluster_rank())), warp(static_cast<int>(threadIdx.x) / 32),
+        token_0(static_cast<int>(blockIdx.y) * S::kTokens), n_clusters(static_cast<int>(gridDim.x) / S::kCluster),
+        begin(rank * S::kChunks * all.n_blocks / 8), n_own((rank + 1) * S::kChunks * all.n_blocks / 8 - begin) {}
 
   __device__ int token_of(int column) const { return min(token_0 + column % S::kTokens, tasks.n_tokens - 1); }
   // Where chunk `chunk` of its own ends, in blocks of its own.
@@ -103,15 +106,15 @@ struct BatchTile {
     return {&task, min((tile - task.first_tile) * S::kRows, task.n_rows - S::kRows), task.format};
   }
 
-  // The sums of a finished chunk, the `chunk`-th of the block, on their way through the block's part of the tree. Each level has a place
-  // for one sum that waits for the next.
+  // The sums of a finished chunk, the `chunk`-th of the block, on their way through the block's part of the tree. Each
+  // level has a place for one sum that waits for the next.
   __device__ float4* place(int level) const {
     return reinterpret_cast<float4*>(memory) + level * S::kSumsVectors + warp * S::kTileVectors + threadIdx.x % 32;
   }
   __device__ void put(float4* to) const {
 #pragma unroll
     for (int i = 0; i < kM * kT; ++i) {
-      const float (&c)[4] = chain[i / kT][i % kT];
+      const float(&c)[4] = chain[i / kT][i % kT];
       to[32 * i] = {c[0], c[1], c[2], c[3]};
     }
   }
@@ -130,7 +133,7 @@ struct BatchTile {
 #pragma unroll
       for (int i = 0; i < kM * kT; ++i) {
         const float4 v = from[32 * i];
-        float (&c)[4] = chain[i / kT][i % kT];
+        float(&c)[4] = chain[i / kT][i % kT];
         c[0] = v.x + c[0], c[1] = v.y + c[1], c[2] = v.z + c[2], c[3] = v.w + c[3];
       }
     }
@@ -139,7 +142,8 @@ struct BatchTile {
   // Vector i of a tile (its sums as a lane holds them) into y.
   __device__ void write(const Tile& tile, int i, const float (&y)[4]) const {
     const BatchTask& task = *tile.task;
-    const int in_tile = i / 32, row = tile.row + in_tile / kT * 16 + i % 32 / 4, token = token_0 + in_tile % kT * 8 + i % 4 * 2;
+    const int in_tile = i / 32, row = tile.row + in_tile / kT * 16 + i % 32 / 4,
+              token = token_0 + in_tile % kT * 8 + i % 4 * 2;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int of_row = row + e / 2 * 8, of_token = token + e % 2;
@@ -155,13 +159,15 @@ struct BatchTile {
       const uint32_t at = base + static_cast<uint32_t>((rank * kShare + i) * 16);
 #pragma unroll
       for (int block = 0; block < S::kCluster; ++block) c[block] = floats_of_block(at, static_cast<uint32_t>(block));
-      const auto tree = [&](float float4::* p) {
-        if constexpr (S::kCluster == 8) return ((c[0].*p + c[1].*p) + (c[2].*p + c[3].*p)) + ((c[4].*p + c[5].*p) + (c[6].*p + c[7].*p));
+      const auto tree = [&](float float4::*p) {
+        if constexpr (S::kCluster == 8)
+          return ((c[0].*p + c[1].*p) + (c[2].*p + c[3].*p)) + ((c[4].*p + c[5].*p) + (c[6].*p + c[7].*p));
         if constexpr (S::kCluster == 4) return (c[0].*p + c[1].*p) + (c[2].*p + c[3].*p);
         return c[0].*p + c[1 % S::kCluster].*p;
       };
       const float y[4] = {tree(&float4::x), tree(&float4::y), tree(&float4::z), tree(&float4::w)};
-      write(tile_at(round * kBatchWarps + rank * (kBatchWarps / S::kCluster) + i / S::kTileVectors), i % S::kTileVectors, y);
+      write(tile_at(round * kBatchWarps + rank * (kBatchWarps / S::kCluster) + i / S::kTileVectors),
+            i % S::kTileVectors, y);
     }
   }
   __device__ void end_round(int round, const Tile& tile) const {
@@ -178,7 +184,8 @@ struct BatchTile {
 };
 
 template <class K>
-__global__ void __launch_bounds__(kBatchThreads, K::Shape::kBlocksPerProcessor) batch_kernel(const __grid_constant__ BatchTasks tasks) {
+__global__ void __launch_bounds__(kBatchThreads, K::Shape::kBlocksPerProcessor)
+    batch_kernel(const __grid_constant__ BatchTasks tasks) {
   extern __shared__ __align__(128) std::byte memory[];
   let_next_start();
   K(tasks, memory).run();
@@ -230,7 +237,8 @@ template <template <class> class Kernel, int kPlanes, int kN, int kStages, int k
 void launch_batch_clusters(const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
   using S = BatchShape<kPlanes, kN, kStages, kBlocksPerProcessor, kCluster>;
   if (form.cluster == kCluster) return launch_batch_shape<Kernel<S>>(tasks, queue);
-  if constexpr (kCluster < 8) launch_batch_clusters<Kernel, kPlanes, kN, kStages, kBlocksPerProcessor, 2 * kCluster>(form, tasks, queue);
+  if constexpr (kCluster < 8)
+    launch_batch_clusters<Kernel, kPlanes, kN, kStages, kBlocksPerProcessor, 2 * kCluster>(form, tasks, queue);
 }
 template <template <class> class Kernel, int kPlanes, int kStagesOfFew>
 void launch_batch_planes(const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
@@ -244,7 +252,8 @@ void launch_batch_planes(const BatchForm& form, BatchTasks& tasks, const Queue& 
 // kStagesOfFew: of the ring where there are 8 columns.
 template <template <class> class Kernel, int kStagesOfFew>
 void launch_batch(const BatchForm& form, BatchTasks& tasks, const Queue& queue) {
-  form.planes == 2 ? launch_batch_planes<Kernel, 2, kStagesOfFew>(form, tasks, queue) : launch_batch_planes<Kernel, 1, kStagesOfFew>(form, tasks, queue);
+  form.planes == 2 ? launch_batch_planes<Kernel, 2, kStagesOfFew>(form, tasks, queue)
+                   : launch_batch_planes<Kernel, 1, kStagesOfFew>(form, tasks, queue);
 }
 
 // The tasks are those of the linears, but for the formats.

@@ -1,5 +1,5 @@
-// Prefill and many sequences, superblock formats, on Hopper: starting the kernel of superblock_multiplier.cuh. Tiles that are left over after whole
-// rounds are split by chunks over the multiprocessors.
+// Prefill and many sequences, superblock formats, on Hopper: starting the kernel of superblock_multiplier.cuh. Tiles
+// that are left over after whole rounds are split by chunks over the multiprocessors.
 #include <algorithm>
 
 #include "backend/cuda/decode/superblock_multiplier.cuh"
@@ -9,7 +9,8 @@ namespace {
 
 using namespace superblocks;
 
-// Whole rounds of tiles for all multiprocessors; of the tiles left over each is split so that the parts go round in the least time.
+// Whole rounds of tiles for all multiprocessors; of the tiles left over each is split so that the parts go round in the
+// least time.
 Walk split_evenly(int n_tiles, int n_blocks, int n_processors) {
   // In superblocks of a tile: to leave a part's sums, to read them.
   constexpr double kPut = 0.35, kGet = 1;
@@ -35,13 +36,14 @@ void launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
   require(allow_shared(kernel, kBytes), "shared memory");
   number_tiles(tasks, Kind::kColumns);
   // Where it pays: blocks of threads with several tiles.
-  maps.has_outputs = Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors && make_output_maps<Kind::kTokens>(tasks, hopper, maps);
+  maps.has_outputs = Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors &&
+                     make_output_maps<Kind::kTokens>(tasks, hopper, maps);
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);
   walk.second = second;
   walk.nodes = reinterpret_cast<float4*>(hopper.parts);
   walk.arrived = hopper.arrived;
-  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(walk.n_items, hopper.n_processors))), kGroupsThreads, kBytes, tasks, walk, maps,
-         reinterpret_cast<float4*>(hopper.scratch));
+  launch(queue, kernel, dim3(static_cast<unsigned>(std::min(walk.n_items, hopper.n_processors))), kGroupsThreads,
+         kBytes, tasks, walk, maps, reinterpret_cast<float4*>(hopper.scratch));
 }
 template <class F, int kPlanes, int kColumns>
 void launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
@@ -50,12 +52,13 @@ void launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, cons
 }
 template <class F, int kPlanes>
 void launch_planes(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  tasks.n_tokens * kPlanes <= 64 ? launch_columns<F, kPlanes, 64>(tasks, second, hopper, queue)
-                                 : launch_columns<F, kPlanes, 128>(tasks, second, hopper, queue);
+  tasks.n_tokens* kPlanes <= 64 ? launch_columns<F, kPlanes, 64>(tasks, second, hopper, queue)
+                                : launch_columns<F, kPlanes, 128>(tasks, second, hopper, queue);
 }
 template <class F>
 void launch_formats(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  tasks.x.planes == 2 ? launch_planes<F, 2>(tasks, second, hopper, queue) : launch_planes<F, 1>(tasks, second, hopper, queue);
+  tasks.x.planes == 2 ? launch_planes<F, 2>(tasks, second, hopper, queue)
+                      : launch_planes<F, 1>(tasks, second, hopper, queue);
 }
 
 }  // namespace

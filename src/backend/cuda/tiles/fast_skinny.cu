@@ -1,7 +1,7 @@
-// See fast_linear.h; the kernel is fast_skinny.cuh's. Each warp has a ring of stages in shared memory that is filled ahead, beyond the end of a tile and
-// before the kernel waits for the one before it.
-#include "backend/cuda/tiles/fast_skinny.cuh"
+// See fast_linear.h; the kernel is fast_skinny.cuh's. Each warp has a ring of stages in shared memory that is filled
+// ahead, beyond the end of a tile and before the kernel waits for the one before it.
 #include "backend/cuda/tiles/fast_linear.h"
+#include "backend/cuda/tiles/fast_skinny.cuh"
 #include "num/math.h"
 #include "ops/rows/activation.h"
 
@@ -10,7 +10,8 @@ namespace {
 
 using namespace fast_skinny_tile;
 
-constexpr int kRingBytes = kRows * 16 * 2 * 24;  // of a warp: 24 steps of 16 elements; two blocks of threads share a multiprocessor
+constexpr int kRingBytes =
+    kRows * 16 * 2 * 24;  // of a warp: 24 steps of 16 elements; two blocks of threads share a multiprocessor
 using HalvesTask = Task<const uint16_t*>;
 
 // A warp's chunk of one tile after the other, on its way to shared memory.
@@ -22,7 +23,8 @@ class Ring {
   static constexpr int kDepth = 16 * kSteps;  // elements of K of a stage
   static constexpr int kStageBytes = kRows * kDepth * 2, kRing = kRingBytes / kStageBytes;
 
-  __device__ Ring(const HalvesTask& task, uint32_t memory, const Chunk& chunk) : task_(task), base_(memory), chunk_(chunk), at_(chunk.begin) {
+  __device__ Ring(const HalvesTask& task, uint32_t memory, const Chunk& chunk)
+      : task_(task), base_(memory), chunk_(chunk), at_(chunk.begin) {
     tile_ = chunk.begin == chunk.end ? task.n_tiles : static_cast<int>(blockIdx.x);
     find_rows();
 #pragma unroll 1
@@ -41,7 +43,8 @@ class Ring {
   __device__ void read(int step, uint32_t (&w)[4]) const { read_step<kRowBytes>(stage_, step, w); }
 
  private:
-  static constexpr int kRowBytes = 2 * kDepth, kPieces = kRowBytes / 16;  // of a stage; a copy takes the pieces of kAtOnce rows
+  static constexpr int kRowBytes = 2 * kDepth,
+                       kPieces = kRowBytes / 16;  // of a stage; a copy takes the pieces of kAtOnce rows
   static constexpr int kAtOnce = 32 / kPieces, kCopies = kRows / kAtOnce;
 
   __device__ void find_rows() {
@@ -138,7 +141,8 @@ void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, 
   task.x = x;
   task.cols = static_cast<int32_t>(cols);
   task.n_tokens = static_cast<int32_t>(n_tokens);
-  for (const FloatRows& run : runs) task.add(static_cast<const uint16_t*>(run.w), run.n_rows, run.bias, run.y, run.y_width);
+  for (const FloatRows& run : runs)
+    task.add(static_cast<const uint16_t*>(run.w), run.n_rows, run.bias, run.y, run.y_width);
   if (task.n_tiles == 0 || n_tokens == 0) return;
   runs.front().dtype == tensor::DType::F16 ? start_for<FastF16>(task, queue) : start_for<FastBF16>(task, queue);
 }
@@ -147,17 +151,18 @@ void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, cons
   const auto kernel = dtype == tensor::DType::F16 ? round_kernel<FastF16> : round_kernel<FastBF16>;
   const int64_t n_pairs = n / 2;
   if (n_pairs == 0) return;
-  launch(queue, kernel, dim3(static_cast<unsigned>((n_pairs + 255) / 256)), 256, 0, reinterpret_cast<const float2*>(x), n_pairs,
-         static_cast<uint32_t*>(halves));
+  launch(queue, kernel, dim3(static_cast<unsigned>((n_pairs + 255) / 256)), 256, 0, reinterpret_cast<const float2*>(x),
+         n_pairs, static_cast<uint32_t*>(halves));
 }
 
-void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::ActivationFunction activation, int64_t n, float* y, void* halves,
-             const Queue& queue) {
+void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::ActivationFunction activation, int64_t n,
+             float* y, void* halves, const Queue& queue) {
   const auto kernel = dtype == tensor::DType::F16 ? gate_kernel<FastF16> : gate_kernel<FastBF16>;
   const int64_t n_fours = n / 4;
   if (n_fours == 0) return;
-  launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0, reinterpret_cast<const float4*>(gate),
-         reinterpret_cast<const float4*>(up), activation == ops::ActivationFunction::silu, n_fours, reinterpret_cast<float4*>(y),
+  launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0,
+         reinterpret_cast<const float4*>(gate), reinterpret_cast<const float4*>(up),
+         activation == ops::ActivationFunction::silu, n_fours, reinterpret_cast<float4*>(y),
          static_cast<uint2*>(halves));
 }
 

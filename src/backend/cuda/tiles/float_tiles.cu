@@ -1,12 +1,12 @@
-// See float_tiles.h. The contract folds 32 lanes of a chunk by 16, 8, 4, 2, 1 and the 8 chunks by a tree: together one binary tree over 256
-// chains, if the lanes of a chunk come in the order of their bits reversed (0, 16, 8, 24, 4 ..). So K is packed chunk by chunk, lane by lane
-// in that order, the blocks of a lane one after the other: a thread makes chain after chain of its 8 x 8 outputs in registers, four chains
-// are added there, the sums of four and eight lanes wait in shared memory, those of sixteen and of chunks in the second-level cache.
-#include "backend/cuda/tiles/float_tiles.h"
-
+// See float_tiles.h. The contract folds 32 lanes of a chunk by 16, 8, 4, 2, 1 and the 8 chunks by a tree: together one
+// binary tree over 256 chains, if the lanes of a chunk come in the order of their bits reversed (0, 16, 8, 24, 4 ..).
+// So K is packed chunk by chunk, lane by lane in that order, the blocks of a lane one after the other: a thread makes
+// chain after chain of its 8 x 8 outputs in registers, four chains are added there, the sums of four and eight lanes
+// wait in shared memory, those of sixteen and of chunks in the second-level cache.
 #include <algorithm>
 
 #include "backend/cuda/linear/float_row.cuh"
+#include "backend/cuda/tiles/float_tiles.h"
 #include "backend/cuda/tiles/mma_steps.cuh"
 #include "backend/cuda/tiles/wgmma_steps.cuh"
 #include "num/lanes.h"
@@ -16,15 +16,16 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kRows = static_cast<int>(kFloatTileRows), kTokens = static_cast<int>(kFloatTileTokens);
-constexpr int kThreads = 128;   // four warps of 64 rows x 32 tokens, a thread 8 x 8
-constexpr int kSide = 8;        // of a thread's outputs
-constexpr int kStepsMax = 32;   // elements of K of a stage: what lets two blocks of threads share a multiprocessor
+constexpr int kThreads = 128;  // four warps of 64 rows x 32 tokens, a thread 8 x 8
+constexpr int kSide = 8;       // of a thread's outputs
+constexpr int kStepsMax = 32;  // elements of K of a stage: what lets two blocks of threads share a multiprocessor
 constexpr int kPackThreads = 256, kPackRows = 32, kPackCols = 64;
 
 // Where element j of a row of n blocks of 32 lies in the packed order.
 __device__ int64_t packed_place(int block, int lane, int n) {
   const int chunk = (8 * (block + 1) + n - 1) / n - 1;
-  const int begin = static_cast<int>(quant::chunk_begin(chunk, n)), end = static_cast<int>(quant::chunk_begin(chunk + 1, n));
+  const int begin = static_cast<int>(quant::chunk_begin(chunk, n)),
+            end = static_cast<int>(quant::chunk_begin(chunk + 1, n));
   const int turn = static_cast<int>(__brev(static_cast<unsigned>(lane)) >> 27);
   return 32 * begin + turn * (end - begin) + block - begin;
 }
@@ -62,7 +63,8 @@ __global__ void __launch_bounds__(kPackThreads) pack_kernel(const W* rows, int64
 template <class W, int kTile>
 void pack(const W* rows, int64_t n_rows, int64_t cols, float* out, cudaStream_t stream) {
   const int64_t n_padded = (n_rows + kTile - 1) / kTile * kTile;
-  const dim3 grid(static_cast<unsigned>((cols + kPackCols - 1) / kPackCols), static_cast<unsigned>(n_padded / kPackRows));
+  const dim3 grid(static_cast<unsigned>((cols + kPackCols - 1) / kPackCols),
+                  static_cast<unsigned>(n_padded / kPackRows));
   pack_kernel<W, kTile><<<grid, kPackThreads, 0, stream>>>(rows, n_rows, static_cast<int>(cols), out);
 }
 
@@ -76,7 +78,8 @@ struct TileTask {
   const float* w = nullptr;
   const float* x = nullptr;
   float4* sums = nullptr;
-  int32_t n_blocks = 0, n_steps = 0, n_chains = 0;  // blocks of 32 of a row; elements of a stage; its chains: 4, 2, 1 or a part of one
+  int32_t n_blocks = 0, n_steps = 0,
+          n_chains = 0;  // blocks of 32 of a row; elements of a stage; its chains: 4, 2, 1 or a part of one
   int32_t n_row_tiles = 0, n_token_tiles = 0, n_tokens = 0, n_runs = 0;
   TileRun run[8];
 };
@@ -85,19 +88,21 @@ class FloatTile {
  public:
   using Sums = float[kSide][kSide];  // rows, tokens
   static constexpr int kQuads = kSide * kSide / 4, kLevelQuads = kQuads * kThreads;
-  static constexpr int kSharedLevels = 2, kLevels = 3;  // of the sums of four lanes and more; three more of those of chunks
+  static constexpr int kSharedLevels = 2,
+                       kLevels = 3;  // of the sums of four lanes and more; three more of those of chunks
   struct Shared {
     float4 pending[kSharedLevels][kQuads][kThreads];
     float w[2][kStepsMax][kRows];
     float x[2][kStepsMax][kTokens];
-    float beyond[kTokens];  // read ahead, used by no one
+    float beyond[kTokens];         // read ahead, used by no one
     uint64_t arrived[2], read[2];  // barriers: the stage is there; all warps have read it
   };
 
   __device__ FloatTile(const TileTask& task, Shared& shared)
       : task_(task), s_(shared), warp_(static_cast<int>(threadIdx.x) / 32), lane_(static_cast<int>(threadIdx.x) % 32),
         row_(warp_ % 2 * 64 + ((lane_ & 1) | lane_ / 8 * 2) * 4), token_(warp_ / 2 * 32 + lane_ / 2 % 4 * 4),
-        lane_sums_(task.sums + int64_t{blockIdx.x} * (kFloatSums / 8)), chunk_sums_(lane_sums_ + (kLevels - kSharedLevels) * kLevelQuads) {
+        lane_sums_(task.sums + int64_t{blockIdx.x} * (kFloatSums / 8)),
+        chunk_sums_(lane_sums_ + (kLevels - kSharedLevels) * kLevelQuads) {
     static_assert(kFloatSums / 8 == (3 + kLevels - kSharedLevels) * kLevelQuads);
     if (threadIdx.x == 0) {
       for (int side = 0; side < 2; ++side) {
@@ -110,7 +115,8 @@ class FloatTile {
   }
 
   __device__ void run(int tile) {
-    const int row_tile = tile / task_.n_token_tiles, token_tile = tile % task_.n_token_tiles, cols = 32 * task_.n_blocks;
+    const int row_tile = tile / task_.n_token_tiles, token_tile = tile % task_.n_token_tiles,
+              cols = 32 * task_.n_blocks;
     w_ahead_ = task_.w + int64_t{row_tile} * kRows * cols;
     x_ahead_ = task_.x + int64_t{token_tile} * kTokens * cols;
     chunk_ahead_ = turn_ahead_ = 0;
@@ -160,10 +166,13 @@ class FloatTile {
     left_ahead_ = length(chunk_ahead_) * task_.n_chains;
   }
 
-  // Volatile, so that a load stays one step ahead of its use: the compiler would put it after the branch that may make it idle.
+  // Volatile, so that a load stays one step ahead of its use: the compiler would put it after the branch that may make
+  // it idle.
   __device__ static float4 load_four(uint32_t address) {
     float4 v;
-    asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
+    asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address));
     return v;
   }
   __device__ static Step step_at(uint32_t w, uint32_t x) {
@@ -255,7 +264,8 @@ class FloatTile {
       add(c, b);
       add(b, a);
       int level = 0;
-      for (; (four >> level & 1) != 0; ++level) level < kSharedLevels ? add_waiting(s_.pending[level][0], a) : add_waiting(lane_sums_, a);
+      for (; (four >> level & 1) != 0; ++level)
+        level < kSharedLevels ? add_waiting(s_.pending[level][0], a) : add_waiting(lane_sums_, a);
       if (four != 7) level < kSharedLevels ? let_wait(a, s_.pending[level][0]) : let_wait(a, lane_sums_);
     }
   }
@@ -280,7 +290,8 @@ class FloatTile {
 
   const TileTask& task_;
   Shared& s_;
-  const int warp_, lane_, row_, token_;  // of the tile; the thread's rows are 4 from row_ on and 4 from row_ + 32 on, tokens likewise by 16
+  const int warp_, lane_, row_,
+      token_;  // of the tile; the thread's rows are 4 from row_ on and 4 from row_ + 32 on, tokens likewise by 16
   float4 *const lane_sums_, *const chunk_sums_;
   const float *w_ahead_ = nullptr, *x_ahead_ = nullptr;
   int chunk_ahead_ = 0, turn_ahead_ = 0, left_ahead_ = 0;
@@ -290,7 +301,9 @@ class FloatTile {
 __global__ void __launch_bounds__(kThreads, 2) float_tile_kernel(const __grid_constant__ TileTask task) {
   extern __shared__ __align__(128) std::byte memory[];
   FloatTile tile(task, *reinterpret_cast<FloatTile::Shared*>(memory));
-  for (int i = static_cast<int>(blockIdx.x); i < task.n_row_tiles * task.n_token_tiles; i += static_cast<int>(gridDim.x)) tile.run(i);
+  for (int i = static_cast<int>(blockIdx.x); i < task.n_row_tiles * task.n_token_tiles;
+       i += static_cast<int>(gridDim.x))
+    tile.run(i);
 }
 
 }  // namespace
@@ -307,9 +320,12 @@ void FloatTiles::add(FloatRows rows) {
     FloatRows some = rows;
     some.n_rows = std::min(rows.n_rows, (n_tiles_max() - n_tiles_) * kFloatTileRows);
     float* to = scratch_.w + n_tiles_ * kFloatTileRows * cols_;
-    if (rows.dtype == tensor::DType::F32) pack<float, kRows>(static_cast<const float*>(some.w), some.n_rows, cols_, to, queue_.stream);
-    if (rows.dtype == tensor::DType::F16) pack<__half, kRows>(static_cast<const __half*>(some.w), some.n_rows, cols_, to, queue_.stream);
-    if (rows.dtype == tensor::DType::BF16) pack<Bf16, kRows>(static_cast<const Bf16*>(some.w), some.n_rows, cols_, to, queue_.stream);
+    if (rows.dtype == tensor::DType::F32)
+      pack<float, kRows>(static_cast<const float*>(some.w), some.n_rows, cols_, to, queue_.stream);
+    if (rows.dtype == tensor::DType::F16)
+      pack<__half, kRows>(static_cast<const __half*>(some.w), some.n_rows, cols_, to, queue_.stream);
+    if (rows.dtype == tensor::DType::BF16)
+      pack<Bf16, kRows>(static_cast<const Bf16*>(some.w), some.n_rows, cols_, to, queue_.stream);
     first_tile_[n_runs_] = n_tiles_;
     runs_[n_runs_++] = some;
     n_tiles_ += (some.n_rows + kFloatTileRows - 1) / kFloatTileRows;
@@ -328,14 +344,18 @@ void FloatTiles::finish() {
   task.sums = reinterpret_cast<float4*>(scratch_.sums);
   task.n_blocks = static_cast<int32_t>(cols_ / 32);
   const int longest = (task.n_blocks + 7) / 8, n_stages = (longest + kStepsMax - 1) / kStepsMax;
-  task.n_chains = task.n_blocks % 8 != 0 ? 1 : 4 * longest <= kStepsMax ? 4 : 2 * longest <= kStepsMax ? 2 : 1;  // chunks of one length
+  task.n_chains = task.n_blocks % 8 != 0     ? 1
+                  : 4 * longest <= kStepsMax ? 4
+                  : 2 * longest <= kStepsMax ? 2
+                                             : 1;  // chunks of one length
   task.n_steps = task.n_chains > 1 ? task.n_chains * longest : (longest + n_stages - 1) / n_stages;
   task.n_row_tiles = static_cast<int32_t>(n_tiles_);
   task.n_token_tiles = static_cast<int32_t>((n_tokens_ + kFloatTileTokens - 1) / kFloatTileTokens);
   task.n_tokens = static_cast<int32_t>(n_tokens_);
   for (; task.n_runs < n_runs_; ++task.n_runs) {
     const FloatRows& run = runs_[task.n_runs];
-    task.run[task.n_runs] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows), static_cast<int32_t>(first_tile_[task.n_runs])};
+    task.run[task.n_runs] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows),
+                             static_cast<int32_t>(first_tile_[task.n_runs])};
   }
   constexpr auto kBytes = static_cast<int>(sizeof(FloatTile::Shared));
   static_assert(2 * (kBytes + 1024) <= 228 * 1024, "two blocks of threads share a multiprocessor");

@@ -1,5 +1,6 @@
-// Prefill, superblocks: the integer of a superblock is gathered from the products of its sub-blocks with their sub-scales; one float term an
-// output and superblock. Minima times sums of activations are a product of half-precision integers (at most 63 and 2,032, so exact).
+// Prefill, superblocks: the integer of a superblock is gathered from the products of its sub-blocks with their
+// sub-scales; one float term an output and superblock. Minima times sums of activations are a product of half-precision
+// integers (at most 63 and 2,032, so exact).
 #include "backend/cuda/tiles/mma_formats.cuh"
 #include "backend/cuda/tiles/mma_tile.cuh"
 
@@ -26,10 +27,12 @@ struct Scalars {
   float x_d = 0;
   uint4 sums = {};
 
-  __device__ void fetch(const MmaTasks& tasks, const typename Format::Source& source, const MmaPlace<kPlanes>& at, int block) {
+  __device__ void fetch(const MmaTasks& tasks, const typename Format::Source& source, const MmaPlace<kPlanes>& at,
+                        int block) {
     const int t = static_cast<int>(threadIdx.x);
     if (t % 2 == 1) w = source.load_scales(block);
-    if (t < MmaPlace<kPlanes>::kTokens) x_d = tasks.x.d[int64_t{min(at.token_0 + t, tasks.n_tokens - 1)} * tasks.n_blocks + block];
+    if (t < MmaPlace<kPlanes>::kTokens)
+      x_d = tasks.x.d[int64_t{min(at.token_0 + t, tasks.n_tokens - 1)} * tasks.n_blocks + block];
     if constexpr (Format::kHasMin) {
       const int column = t / 2, token = min(at.token_0 + MmaPlace<kPlanes>::token_of(column), tasks.n_tokens - 1);
       const int16_t* from = MmaPlace<kPlanes>::plane_of(column) == 0 ? tasks.x.q_sums : tasks.x.l_sums;
@@ -37,7 +40,8 @@ struct Scalars {
     }
   }
   __device__ static uint32_t halves_of(uint32_t pair) {
-    const __half2 h = __halves2half2(__short2half_rn(static_cast<int16_t>(pair & 0xFFFFu)), __short2half_rn(static_cast<int16_t>(pair >> 16)));
+    const __half2 h = __halves2half2(__short2half_rn(static_cast<int16_t>(pair & 0xFFFFu)),
+                                     __short2half_rn(static_cast<int16_t>(pair >> 16)));
     return *reinterpret_cast<const uint32_t*>(&h);
   }
   __device__ void put(float* row_d, float* row_m, float* token_d, std::byte* column_sums) const {
@@ -48,8 +52,8 @@ struct Scalars {
     }
     if (t < MmaPlace<kPlanes>::kTokens) token_d[t] = x_d;
     if constexpr (Format::kHasMin) {
-      *reinterpret_cast<uint4*>(column_sums + t / 2 * kSumsPitch + t % 2 * 16) = {halves_of(sums.x), halves_of(sums.y), halves_of(sums.z),
-                                                                                 halves_of(sums.w)};
+      *reinterpret_cast<uint4*>(column_sums + t / 2 * kSumsPitch + t % 2 * 16) = {halves_of(sums.x), halves_of(sums.y),
+                                                                                  halves_of(sums.z), halves_of(sums.w)};
     }
   }
 };
@@ -97,13 +101,15 @@ struct Kernel256 {
   __device__ void multiply(uint32_t stage, int half, int32_t (&sum)[2][8][4]) const {
     const int lane = at.lane;
     const uint32_t rows = stage + kColumnsBytes + at.warp_row * L::kPitch;
-    const uint32_t own = rows + (lane % 16) * L::kPitch + lane / 16 * 16;  // the row and side that the lane names when loading
+    const uint32_t own =
+        rows + (lane % 16) * L::kPitch + lane / 16 * 16;  // the row and side that the lane names when loading
     typename Format::Scales scales[2][2];
     typename Format::Raw raw[2];
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
-      for (int side = 0; side < 2; ++side) scales[m][side] = Format::scales(rows + (16 * m + 8 * side + lane / 4) * L::kPitch, half);
+      for (int side = 0; side < 2; ++side)
+        scales[m][side] = Format::scales(rows + (16 * m + 8 * side + lane / 4) * L::kPitch, half);
     }
 #pragma unroll 2
     for (int i = 0; i < 4; ++i) {
@@ -126,8 +132,8 @@ struct Kernel256 {
       }
     }
   }
-  __device__ static void add_product(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const typename Format::Scales (&scales)[2], int run,
-                                     int32_t (&sum)[4]) {
+  __device__ static void add_product(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                     const typename Format::Scales (&scales)[2], int run, int32_t (&sum)[4]) {
     int32_t s[4];
     if constexpr (Format::kGroup == 32) {
       multiply_32(a, b0, b1, 0, s);
@@ -154,7 +160,8 @@ struct Kernel256 {
       for (int side = 0; side < 2; ++side) {
         const int row = at.warp_row + 16 * m + 8 * side + lane / 4;
         d[side] = row_d[row], min_d[side] = row_m[row];
-        if constexpr (Format::kHasMin) Format::minima(stage + kColumnsBytes + row * L::kPitch, lane % 4, minima[side], minima[2 + side]);
+        if constexpr (Format::kHasMin)
+          Format::minima(stage + kColumnsBytes + row * L::kPitch, lane % 4, minima[side], minima[2 + side]);
       }
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
@@ -167,7 +174,8 @@ struct Kernel256 {
             multiply_halves(minima, of_column[0], of_column[4], g[plane]);
           }
         }
-        const float2 x_d = *reinterpret_cast<const float2*>(token_d + at.warp_column / kPlanes + 8 * n + 2 * (lane % 4));
+        const float2 x_d =
+            *reinterpret_cast<const float2*>(token_d + at.warp_column / kPlanes + 8 * n + 2 * (lane % 4));
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           float f = static_cast<float>(sum[m][n][e]), of_minima = g[0][e];
@@ -194,7 +202,8 @@ struct Kernel256 {
     int32_t sum[2][8][4] = {};
     int chunk = 0;
     for (int block = 0; block < tasks.n_blocks; ++block) {
-      for (; quant::chunk_begin(chunk + 1, tasks.n_blocks) <= block; ++chunk) sums.end_chunk(chunk, waiting, task, at, tasks.n_tokens);
+      for (; quant::chunk_begin(chunk + 1, tasks.n_blocks) <= block; ++chunk)
+        sums.end_chunk(chunk, waiting, task, at, tasks.n_tokens);
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
         const int i = 2 * block + half;

@@ -1,5 +1,6 @@
-// Prefill, blocks of 32: the integer of a block is one product on the tensor cores and one float term an output. It begins at a number whose
-// bits are a float's, 1.5 * 2^23: the bits of the sum are then the float 1.5 * 2^23 + sum, and one exact subtraction converts it.
+// Prefill, blocks of 32: the integer of a block is one product on the tensor cores and one float term an output. It
+// begins at a number whose bits are a float's, 1.5 * 2^23: the bits of the sum are then the float 1.5 * 2^23 + sum, and
+// one exact subtraction converts it.
 #include "backend/cuda/tiles/mma_formats.cuh"
 #include "backend/cuda/tiles/mma_tile.cuh"
 
@@ -14,12 +15,14 @@ static_assert(32 * 127 * 128 < 1 << 22, "the sums of a block stay within the bia
 template <class Format, int kPlanes>
 struct Layout {
   static constexpr int kStageBytes = kColumnsBytes + kTileRows * Format::kPitch;
-  static constexpr int kRowFloats = (Format::kHasMin ? 2 : 1) * kTileRows, kColumnFloats = kTileColumns / kPlanes + (Format::kHasMin ? kTileColumns : 0);
+  static constexpr int kRowFloats = (Format::kHasMin ? 2 : 1) * kTileRows,
+                       kColumnFloats = kTileColumns / kPlanes + (Format::kHasMin ? kTileColumns : 0);
   static constexpr int kScalarFloats = kStageBlocks * (kRowFloats + kColumnFloats);  // of a stage
   static constexpr TileLayout kLayout = tile_layout_32(Format::kPitch, kPlanes, Format::kHasMin);
   static constexpr int kScalarBytes = kLayout.scalar_bytes, kStages = kLayout.stages();
   static constexpr size_t kBytes = kLayout.bytes();
-  static_assert(kStageBytes == kLayout.stage_bytes && kScalarFloats == tile_scalar_floats_32(kPlanes, Format::kHasMin) &&
+  static_assert(kStageBytes == kLayout.stage_bytes &&
+                kScalarFloats == tile_scalar_floats_32(kPlanes, Format::kHasMin) &&
                 Format::kPitch == tile_pitch(Format::kDType) && kBytes <= 227 * 1024);
 };
 
@@ -37,7 +40,8 @@ struct Scalars {
       const int item = i * kMmaThreads + static_cast<int>(threadIdx.x), along = item / kStageBlocks;
       const int block = min(stage * kStageBlocks + item % kStageBlocks, tasks.n_blocks - 1);
       w[i] = Format::load_scales(task.w, int64_t{min(at.row_0 + along, task.n_rows - 1)} * tasks.n_blocks + block);
-      const int64_t x_at = int64_t{min(at.token_0 + MmaPlace<kPlanes>::token_of(along), tasks.n_tokens - 1)} * tasks.n_blocks + block;
+      const int64_t x_at =
+          int64_t{min(at.token_0 + MmaPlace<kPlanes>::token_of(along), tasks.n_tokens - 1)} * tasks.n_blocks + block;
       x_d[i] = tasks.x.d[x_at];
       if constexpr (Format::kHasMin) {
         x_sum[i] = (MmaPlace<kPlanes>::plane_of(along) == 0 ? tasks.x.q_sums : tasks.x.l_sums)[x_at];
@@ -51,10 +55,12 @@ struct Scalars {
     float* columns = tokens + kStageBlocks * kTokens;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int item = i * kMmaThreads + static_cast<int>(threadIdx.x), along = item / kStageBlocks, block = item % kStageBlocks;
+      const int item = i * kMmaThreads + static_cast<int>(threadIdx.x), along = item / kStageBlocks,
+                block = item % kStageBlocks;
       const quant::BlockScales s = Format::block_scales(w[i]);
       scalars[block * kTileRows + along] = s.d;
-      if (MmaPlace<kPlanes>::plane_of(along) == 0) tokens[block * kTokens + MmaPlace<kPlanes>::token_of(along)] = x_d[i];
+      if (MmaPlace<kPlanes>::plane_of(along) == 0)
+        tokens[block * kTokens + MmaPlace<kPlanes>::token_of(along)] = x_d[i];
       if constexpr (Format::kHasMin) {
         rows_m[block * kTileRows + along] = s.m;
         columns[block * kTileColumns + along] = static_cast<float>(x_sum[i]);
@@ -91,12 +97,14 @@ struct Kernel32 {
       columns.copy(stage, tasks.x, i);
 #pragma unroll
       for (int j = 0; j < kTileRows * Format::kPieces / kMmaThreads; ++j) {
-        const int item = j * kMmaThreads + static_cast<int>(threadIdx.x), row = item / Format::kPieces, piece = item % Format::kPieces;
+        const int item = j * kMmaThreads + static_cast<int>(threadIdx.x), row = item / Format::kPieces,
+                  piece = item % Format::kPieces;
         const int64_t blocks = int64_t{min(at.row_0 + row, task.n_rows - 1)} * tasks.n_blocks;
         const int block = i * kStageBlocks + 16 * piece / Format::kBlockBytes;
         const bool inside = block < tasks.n_blocks;
         const int64_t byte = (blocks + i * kStageBlocks) * Format::kBlockBytes + 16 * piece;
-        copy_16(stage + kColumnsBytes + row * Format::kPitch + 16 * piece, task.w.base[1] + (inside ? byte : 0), inside);
+        copy_16(stage + kColumnsBytes + row * Format::kPitch + 16 * piece, task.w.base[1] + (inside ? byte : 0),
+                inside);
       }
     }
     end_copies();
@@ -128,7 +136,8 @@ struct Kernel32 {
     for (int pair = 0; pair < kN / 2; ++pair) {
       uint32_t b[kPlanes][4];
 #pragma unroll
-      for (int plane = 0; plane < kPlanes; ++plane) load_columns(stage, lane, at.warp_column + 32 * plane + 16 * pair, i, b[plane]);
+      for (int plane = 0; plane < kPlanes; ++plane)
+        load_columns(stage, lane, at.warp_column + 32 * plane + 16 * pair, i, b[plane]);
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
         const int n = 2 * pair + side, column = 8 * n + 2 * (lane % 4);
@@ -145,12 +154,14 @@ struct Kernel32 {
         for (int m = 0; m < 2; ++m) {
           int32_t sum[kPlanes][4];
 #pragma unroll
-          for (int plane = 0; plane < kPlanes; ++plane) multiply_32(a[m], b[plane][2 * side], b[plane][2 * side + 1], kBiasBits, sum[plane]);
+          for (int plane = 0; plane < kPlanes; ++plane)
+            multiply_32(a[m], b[plane][2 * side], b[plane][2 * side + 1], kBiasBits, sum[plane]);
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             float f = __int_as_float(sum[0][e]) - kBias;
             if constexpr (kPlanes == 2) f = num::fma(0x1p-7f, __int_as_float(sum[kPlanes - 1][e]) - kBias, f);
-            const float term = quant::block_term(Format::kHasMin, {d[m][e / 2], m_d[m][e / 2]}, f, e % 2 == 0 ? g.x : g.y);
+            const float term =
+                quant::block_term(Format::kHasMin, {d[m][e / 2], m_d[m][e / 2]}, f, e % 2 == 0 ? g.x : g.y);
             sums.c[m][n][e] = num::fma(e % 2 == 0 ? x_d.x : x_d.y, term, sums.c[m][n][e]);
           }
         }
@@ -178,8 +189,10 @@ struct Kernel32 {
 #pragma unroll 1
       for (int j = 0; j < min(kStageBlocks, tasks.n_blocks - i * kStageBlocks); ++j) {
         const int block = i * kStageBlocks + j;
-        for (; quant::chunk_begin(chunk + 1, tasks.n_blocks) <= block; ++chunk) sums.end_chunk(chunk, waiting, task, at, tasks.n_tokens);
-        add_block(stages + static_cast<uint32_t>(i % L::kStages * L::kStageBytes), scalars + i % 2 * L::kScalarFloats, j, sums);
+        for (; quant::chunk_begin(chunk + 1, tasks.n_blocks) <= block; ++chunk)
+          sums.end_chunk(chunk, waiting, task, at, tasks.n_tokens);
+        add_block(stages + static_cast<uint32_t>(i % L::kStages * L::kStageBytes), scalars + i % 2 * L::kScalarFloats,
+                  j, sums);
       }
     }
     for (; chunk < 8; ++chunk) sums.end_chunk(chunk, waiting, task, at, tasks.n_tokens);
@@ -194,13 +207,15 @@ void linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue) {
   if (dtype == tensor::DType::Q8_0) launch_format<Kernel32, MmaQ8_0>(tasks, queue);
 }
 
-void linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue) {
+void linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens,
+                const Queue& queue) {
   MmaTasks tasks = mma_tasks(linears, x, n_tokens);
   const tensor::DType dtype = linears.front().w->dtype;
   x.kind == quant::Activation::a256 ? linear_mma_256(dtype, tasks, queue) : linear_mma_32(dtype, tasks, queue);
 }
 
-void linear_wgmma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Hopper& hopper, const Queue& queue) {
+void linear_wgmma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens,
+                  const Hopper& hopper, const Queue& queue) {
   MmaTasks tasks = mma_tasks(linears, x, n_tokens);
   x.kind == quant::Activation::a256 ? linear_wgmma_256(linears, tasks, hopper, queue)
                                     : linear_wgmma_32(linears.front().w->dtype, tasks, hopper, queue);

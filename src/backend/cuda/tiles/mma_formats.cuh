@@ -1,6 +1,7 @@
-// What the prefill kernels know of the formats that are cut into parts: which bytes of a row a stage of 128 weights needs, and how a warp
-// makes fragments of them. The bytes stay packed in shared memory: in every format byte i of a run belongs to element i of some 32 (16 for
-// blocks of 32), so a fragment of packed bytes is the fragment of the weights after masks and shifts.
+// What the prefill kernels know of the formats that are cut into parts: which bytes of a row a stage of 128 weights
+// needs, and how a warp makes fragments of them. The bytes stay packed in shared memory: in every format byte i of a
+// run belongs to element i of some 32 (16 for blocks of 32), so a fragment of packed bytes is the fragment of the
+// weights after masks and shifts.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,10 +12,13 @@
 namespace assay::backend::cuda {
 
 // Unsigned bytes less an offset that is given as 128 - offset in every byte.
-__device__ inline uint32_t less_offset(uint32_t bytes, uint32_t complement) { return (bytes + complement) ^ 0x80808080u; }
+__device__ inline uint32_t less_offset(uint32_t bytes, uint32_t complement) {
+  return (bytes + complement) ^ 0x80808080u;
+}
 
 __device__ inline uint32_t two_halves(uint32_t a, uint32_t b) {
-  const __half2 pair = __halves2half2(__ushort2half_rn(static_cast<unsigned short>(a)), __ushort2half_rn(static_cast<unsigned short>(b)));
+  const __half2 pair = __halves2half2(__ushort2half_rn(static_cast<unsigned short>(a)),
+                                      __ushort2half_rn(static_cast<unsigned short>(b)));
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 // Two 16-bit integers as half-precision numbers.
@@ -60,9 +64,10 @@ __device__ inline uint32_t load_one(const uint8_t* p) { return *reinterpret_cast
 __device__ inline quant::BlockScales scales_of_pair(uint32_t w) { return {low_half(w), high_half(w)}; }
 __device__ inline quant::BlockScales scales_of_one(uint32_t w) { return {low_half(w), 0.0f}; }
 
-// Superblocks come in halves. A row of a stage is kPieces runs of 16 bytes (an odd number: rows then lie in different banks).
-// Step i of a half is 32 weights, those from 32 * run(i) on; even steps load, odd ones use the other bits of the same bytes.
-// What Q4_K and Q5_K have in common: the header of a block, kHeaderAt bytes from the beginning of a row of a stage.
+// Superblocks come in halves. A row of a stage is kPieces runs of 16 bytes (an odd number: rows then lie in different
+// banks). Step i of a half is 32 weights, those from 32 * run(i) on; even steps load, odd ones use the other bits of
+// the same bytes. What Q4_K and Q5_K have in common: the header of a block, kHeaderAt bytes from the beginning of a row
+// of a stage.
 template <int kHeaderAt>
 struct MmaKHeader {
   static constexpr int kGroup = 32;
@@ -74,7 +79,9 @@ struct MmaKHeader {
   __device__ static constexpr int run(int i) { return i; }
   __device__ static Scales scales(uint32_t row, int half) { return {k_scale_word(words_at(row + kHeaderAt), half)}; }
   __device__ static int scale(const Scales& s, int run, int) { return static_cast<int>((s.w >> (8 * run)) & 255u); }
-  __device__ static void minima(uint32_t row, int k, uint32_t& low, uint32_t& high) { k_minima(words_at(row + kHeaderAt), k, low, high); }
+  __device__ static void minima(uint32_t row, int k, uint32_t& low, uint32_t& high) {
+    k_minima(words_at(row + kHeaderAt), k, low, high);
+  }
 };
 
 struct MmaQ4_K : MmaKHeader<64> {
@@ -86,7 +93,8 @@ struct MmaQ4_K : MmaKHeader<64> {
   // Two threads copy a row: where its bytes begin for this one.
   struct Source {
     const uint8_t *n, *header;
-    __device__ Source(const Parts& p, int64_t block, int side) : n(p.base[1] + block * 128 + 32 * side), header(p.base[0] + block * 16) {}
+    __device__ Source(const Parts& p, int64_t block, int side)
+        : n(p.base[1] + block * 128 + 32 * side), header(p.base[0] + block * 16) {}
     __device__ void copy(uint32_t row, int half_block, int side) const {
       copy_16(row + 32 * side, n + 64 * half_block, true);
       copy_16(row + 32 * side + 16, n + 64 * half_block + 16, true);
@@ -112,7 +120,8 @@ struct MmaQ5_K : MmaKHeader<96> {
   struct Source {
     const uint8_t *n, *bits, *header;
     __device__ Source(const Parts& p, int64_t block, int side)
-        : n(p.base[2] + block * 128 + 32 * side), bits(p.base[1] + block * 32 + 16 * side), header(p.base[0] + block * 16) {}
+        : n(p.base[2] + block * 128 + 32 * side), bits(p.base[1] + block * 32 + 16 * side),
+          header(p.base[0] + block * 16) {}
     __device__ void copy(uint32_t row, int half_block, int side) const {
       copy_16(row + 32 * side, n + 64 * half_block, true);
       copy_16(row + 32 * side + 16, n + 64 * half_block + 16, true);
@@ -146,7 +155,8 @@ struct MmaQ6_K {
   struct Source {
     const uint8_t *n, *bits, *scales, *d;
     __device__ Source(const Parts& p, int64_t block, int side)
-        : n(p.base[0] + block * 128 + 32 * side), bits(p.base[1] + block * 64 + 16 * side), scales(p.base[2] + block * 16), d(p.base[3] + block * 2) {}
+        : n(p.base[0] + block * 128 + 32 * side), bits(p.base[1] + block * 64 + 16 * side),
+          scales(p.base[2] + block * 16), d(p.base[3] + block * 2) {}
     __device__ void copy(uint32_t row, int half_block, int side) const {
       copy_16(row + 32 * side, n + 64 * half_block, true);
       copy_16(row + 32 * side + 16, n + 64 * half_block + 16, true);
@@ -164,11 +174,14 @@ struct MmaQ6_K {
   __device__ static void unpack(const Raw& raw, int, int i, uint32_t (&a)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint32_t v = ((raw.n[j] >> (4 * (i % 2))) & 0x0F0F0F0Fu) | (((raw.bits[j] >> (2 * run(i))) & 0x03030303u) << 4);
+      const uint32_t v =
+          ((raw.n[j] >> (4 * (i % 2))) & 0x0F0F0F0Fu) | (((raw.bits[j] >> (2 * run(i))) & 0x03030303u) << 4);
       a[j] = less_offset(v, 0x60606060u);
     }
   }
-  __device__ static Scales scales(uint32_t row, int half) { return {{word_at(row + 96 + 8 * half), word_at(row + 100 + 8 * half)}}; }
+  __device__ static Scales scales(uint32_t row, int half) {
+    return {{word_at(row + 96 + 8 * half), word_at(row + 100 + 8 * half)}};
+  }
   __device__ static int scale(const Scales& s, int run, int side) {
     return static_cast<int8_t>((s.w[run / 2] >> (16 * (run % 2) + 8 * side)) & 255u);
   }

@@ -1,18 +1,19 @@
-// What the prefill kernels share: a block of 8 warps makes 128 rows x 128 columns of a product, where a column is a plane of a token's
-// activations; a warp 32 rows x 64 columns, both planes of its tokens. K is walked in the contract's order, one chain an output in a
-// register. Of the tree at most three finished sums wait: two in shared memory, the sum of the first four chunks in y.
+// What the prefill kernels share: a block of 8 warps makes 128 rows x 128 columns of a product, where a column is a
+// plane of a token's activations; a warp 32 rows x 64 columns, both planes of its tokens. K is walked in the contract's
+// order, one chain an output in a register. Of the tree at most three finished sums wait: two in shared memory, the sum
+// of the first four chunks in y.
 //
 //               columns 0 .. 63     64 .. 127          warp w: rows 32 (w / 2) .., columns 64 (w % 2) ..
-//   rows 0      warp 0              warp 1             a thread: 2 row tiles x 8 column tiles (half as many with two planes) x 4 outputs
-//   rows 32     warp 2              warp 3
-//   rows 64     warp 4              warp 5             K: stages of 128 weights, packed as in the file, copied to shared memory ahead
-//   rows 96     warp 6              warp 7                --> fragments --> mma.sync: integers --> float terms --> chain, registers
+//   rows 0      warp 0              warp 1             a thread: 2 row tiles x 8 column tiles (half as many with two
+//   planes) x 4 outputs rows 32     warp 2              warp 3 rows 64     warp 4              warp 5             K:
+//   stages of 128 weights, packed as in the file, copied to shared memory ahead rows 96     warp 6              warp 7
+//   --> fragments --> mma.sync: integers --> float terms --> chain, registers
 #pragma once
 
 #include "backend/cuda/experts/expert_groups.h"
 #include "backend/cuda/kernels/tile_layout.h"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/linear/linear.h"
+#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/tiles/mma_steps.cuh"
 #include "num/lanes.h"
 #include "quant/steps.h"
@@ -40,8 +41,8 @@ template <int planes>
 struct MmaPlace {
   static constexpr int kPlanes = planes;
   static constexpr int kTokens = kTileColumns / kPlanes;  // of the tile
-  int lane, warp_row, warp_column;  // first row and column of the warp
-  int row_0, token_0;               // of the tile
+  int lane, warp_row, warp_column;                        // first row and column of the warp
+  int row_0, token_0;                                     // of the tile
 
   // Row and token of element e of the outputs of row tile m and column tile n.
   __device__ int row(int m, int e) const { return row_0 + warp_row + 16 * m + lane / 4 + 8 * (e / 2); }
@@ -80,7 +81,8 @@ struct MmaSums {
   }
 
   // Chunk `chunk` has ended: puts its sum into the tree and begins the next one's.
-  __device__ void end_chunk(int chunk, float4* waiting, const MmaTask& task, const MmaPlace<kPlanes>& at, int n_tokens) {
+  __device__ void end_chunk(int chunk, float4* waiting, const MmaTask& task, const MmaPlace<kPlanes>& at,
+                            int n_tokens) {
     float4* first = waiting + threadIdx.x;
     float4* second = first + 2 * kN * kMmaThreads;
     if (chunk % 2 == 0) {
@@ -101,13 +103,14 @@ struct MmaSums {
  private:
   __device__ void put(float4* to) const {
 #pragma unroll
-    for (int i = 0; i < 2 * kN; ++i) to[i * kMmaThreads] = {c[i / kN][i % kN][0], c[i / kN][i % kN][1], c[i / kN][i % kN][2], c[i / kN][i % kN][3]};
+    for (int i = 0; i < 2 * kN; ++i)
+      to[i * kMmaThreads] = {c[i / kN][i % kN][0], c[i / kN][i % kN][1], c[i / kN][i % kN][2], c[i / kN][i % kN][3]};
   }
   __device__ void add(const float4* from) {
 #pragma unroll
     for (int i = 0; i < 2 * kN; ++i) {
       const float4 v = from[i * kMmaThreads];
-      float (&sum)[4] = c[i / kN][i % kN];
+      float(&sum)[4] = c[i / kN][i % kN];
       sum[0] = v.x + sum[0], sum[1] = v.y + sum[1], sum[2] = v.z + sum[2], sum[3] = v.w + sum[3];
     }
   }
@@ -130,26 +133,32 @@ struct MmaSums {
   __device__ void add_y(const MmaTask& task, const MmaPlace<kPlanes>& at, int n_tokens) {
     float bias[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bias[i] = task.bias != nullptr && at.row(i / 2, i % 2 * 2) < task.n_rows ? task.bias[at.row(i / 2, i % 2 * 2)] : 0.0f;
+    for (int i = 0; i < 4; ++i)
+      bias[i] =
+          task.bias != nullptr && at.row(i / 2, i % 2 * 2) < task.n_rows ? task.bias[at.row(i / 2, i % 2 * 2)] : 0.0f;
 #pragma unroll
     for (int begin = 0; begin < kN; begin += 4) {
       float half[4][2][4];
 #pragma unroll
       for (int item = 0; item < 32; ++item) {
-        const int n = item / 8, e = item / 4 % 2, i = item % 4, row = at.row(i / 2, i % 2 * 2), token = at.token(begin + n, e);
+        const int n = item / 8, e = item / 4 % 2, i = item % 4, row = at.row(i / 2, i % 2 * 2),
+                  token = at.token(begin + n, e);
         if (row < task.n_rows && token < n_tokens) half[n][e][i] = task.y[int64_t{token} * task.n_rows + row];
       }
 #pragma unroll
       for (int item = 0; item < 32; ++item) {
-        const int n = item / 8, e = item / 4 % 2, i = item % 4, row = at.row(i / 2, i % 2 * 2), token = at.token(begin + n, e);
+        const int n = item / 8, e = item / 4 % 2, i = item % 4, row = at.row(i / 2, i % 2 * 2),
+                  token = at.token(begin + n, e);
         const float whole = half[n][e][i] + c[i / 2][begin + n][i % 2 * 2 + e];
-        if (row < task.n_rows && token < n_tokens) task.y[int64_t{token} * task.n_rows + row] = task.bias == nullptr ? whole : whole + bias[i];
+        if (row < task.n_rows && token < n_tokens)
+          task.y[int64_t{token} * task.n_rows + row] = task.bias == nullptr ? whole : whole + bias[i];
       }
     }
   }
 };
 
-// Activations of a stage: a column is 128 bytes, its pieces of 16 exchanged so that neighbouring columns lie in different banks.
+// Activations of a stage: a column is 128 bytes, its pieces of 16 exchanged so that neighbouring columns lie in
+// different banks.
 template <int kPlanes>
 struct MmaColumns {
   const int8_t* from[kPlanes];  // of the thread's first column and piece
@@ -230,7 +239,8 @@ inline MmaTasks mma_tasks(std::span<const LinearTask> linears, const quant::Acti
 // Of a format of blocks of 32, of superblocks.
 void linear_mma_32(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
 void linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
-void linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);  // the same on Hopper
+void linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper,
+                     const Queue& queue);  // the same on Hopper
 // One format of superblocks, or Q6_K with one of the others.
 void linear_wgmma_256(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 // By experts; columns: of a tile, 64 or 128.

@@ -1,7 +1,8 @@
-// Prefill of formats with blocks of 32 on Hopper (sm_90a), in tiles and groups of warps as wgmma_tile.cuh has them. The integer of a block is one
-// product on the tensor cores, and one float term an output: while a group adds the terms of a block, the tensor cores make the integers of
-// the next. A stage is two blocks of one chunk, or its last one. Two planes are joined as integers, 128 q + l, and rounded once, which is
-// quant::join_planes times 128; the rows' scales bring the 1/128, exactly.
+// Prefill of formats with blocks of 32 on Hopper (sm_90a), in tiles and groups of warps as wgmma_tile.cuh has them. The
+// integer of a block is one product on the tensor cores, and one float term an output: while a group adds the terms of
+// a block, the tensor cores make the integers of the next. A stage is two blocks of one chunk, or its last one. Two
+// planes are joined as integers, 128 q + l, and rounded once, which is quant::join_planes times 128; the rows' scales
+// bring the 1/128, exactly.
 #include "backend/cuda/tiles/wgmma_formats.cuh"
 #include "backend/cuda/tiles/wgmma_tile.cuh"
 
@@ -16,8 +17,10 @@ template <class Format, int kPlanes>
 struct Layout {
   using Tree = ChunkTree<kPlanes>;
   static constexpr int kTokens = kTileColumns / kPlanes;
-  static constexpr int kRowFloats = (Format::kHasMin ? 2 : 1) * kTileRows, kTokenFloats = (Format::kHasMin ? 2 : 1) * kTokens;  // of a block
-  static constexpr int kWaiting = (kPlanes == 2 ? 3 : 2) * Tree::kWaitingFloats * 4;  // sums of one and two chunks; with room, of four
+  static constexpr int kRowFloats = (Format::kHasMin ? 2 : 1) * kTileRows,
+                       kTokenFloats = (Format::kHasMin ? 2 : 1) * kTokens;  // of a block
+  static constexpr int kWaiting =
+      (kPlanes == 2 ? 3 : 2) * Tree::kWaitingFloats * 4;  // sums of one and two chunks; with room, of four
   static constexpr int kRowsAt = kStageColumnsBytes, kScalarsAt = kRowsAt + Format::kStageBytes;
   static constexpr int kStageBytes = kScalarsAt + kBlocks * (kRowFloats + kTokenFloats) * 4;
   static constexpr int kStages = (227 * 1024 - kWaiting - 256) / kStageBytes;
@@ -36,8 +39,12 @@ struct Shared {
     asm volatile("" : "+r"(base));  // found once
   }
 
-  __device__ float4* waiting(int i) const { return reinterpret_cast<float4*>(memory) + i * (L::Tree::kWaitingFloats / 4); }
-  __device__ uint32_t columns(int stage) const { return base + static_cast<uint32_t>(L::kWaiting + stage * L::kStageBytes); }
+  __device__ float4* waiting(int i) const {
+    return reinterpret_cast<float4*>(memory) + i * (L::Tree::kWaitingFloats / 4);
+  }
+  __device__ uint32_t columns(int stage) const {
+    return base + static_cast<uint32_t>(L::kWaiting + stage * L::kStageBytes);
+  }
   __device__ uint32_t rows(int stage) const { return columns(stage) + L::kRowsAt; }
   // Of a stage: rows' d, then their m, then tokens' d, then their sums, [block][row or token] each.
   __device__ uint32_t scalars(int stage) const { return columns(stage) + L::kScalarsAt; }
@@ -70,7 +77,8 @@ struct Filler {
     for (int tile = static_cast<int>(blockIdx.x); tile < n_tiles; tile += static_cast<int>(gridDim.x)) {
       const TilePlace at = tile_at<kPlanes, kTileColumns, kByExpert>(tasks, tile);
       for (int chunk = 0; chunk < 8; ++chunk) {
-        for (int block = L::Tree::begin_of(chunk, tasks); block < L::Tree::begin_of(chunk + 1, tasks); block += kBlocks) {
+        for (int block = L::Tree::begin_of(chunk, tasks); block < L::Tree::begin_of(chunk + 1, tasks);
+             block += kBlocks) {
           fill(at, block, ring);
           ring.next(L::kStages);
         }
@@ -87,13 +95,15 @@ struct Filler {
       copy_box(s.rows(ring.stage), maps.rows[at.task][0], block * Format::block_bytes(0), at.row_0, full);
 #pragma unroll
       for (int plane = 0; plane < kPlanes; ++plane) {
-        copy_box(s.columns(ring.stage) + static_cast<uint32_t>(plane * L::kTokens * kColumnBytes), maps.columns[plane], block * 32, at.token_0, full);
+        copy_box(s.columns(ring.stage) + static_cast<uint32_t>(plane * L::kTokens * kColumnBytes), maps.columns[plane],
+                 block * 32, at.token_0, full);
       }
     });
   }
   // A warp, every third stage: the loads of the three are under way at once.
   __device__ void convert_scales(int warp, int lane) const {
-    const bool by_pairs = tasks.n_blocks % (8 * kBlocks) == 0;  // every stage is whole, and its two blocks' scales are aligned
+    const bool by_pairs =
+        tasks.n_blocks % (8 * kBlocks) == 0;  // every stage is whole, and its two blocks' scales are aligned
     int turn = 0;
     for_each_stage([&](const TilePlace& at, int block, const Ring& ring) {
       const bool own = turn == warp;
@@ -150,7 +160,9 @@ struct Filler {
     if constexpr (kByPairs) return reinterpret_cast<const uint32_t*>(sums)[from / 2];
     return static_cast<uint16_t>(sums[from]) | static_cast<uint32_t>(static_cast<uint16_t>(sums[from + next])) << 16;
   }
-  __device__ static float sum_of(uint32_t two, int block) { return static_cast<float>(static_cast<int16_t>(block == 0 ? two & 0xFFFFu : two >> 16)); }
+  __device__ static float sum_of(uint32_t two, int block) {
+    return static_cast<float>(static_cast<int16_t>(block == 0 ? two & 0xFFFFu : two >> 16));
+  }
   __device__ void store(const Loaded& x, int lane, float* to) const {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -192,9 +204,11 @@ struct Multiplier {
   int32_t sum[kBlocks][64];
 
   __device__ Multiplier(const MmaTasks& all, const Shared<Format, kPlanes>& shared, int thread, float4* scratch)
-      : tasks(all), s(shared), t(thread), tree(all, thread, s.waiting(0), s.waiting(1), kPlanes == 2 ? s.waiting(2) : scratch) {}
+      : tasks(all), s(shared), t(thread),
+        tree(all, thread, s.waiting(0), s.waiting(1), kPlanes == 2 ? s.waiting(2) : scratch) {}
 
-  // What two planes are multiplied by before they are joined; opaque, so that it becomes a multiply-add, whose pipe has more room than shifts'.
+  // What two planes are multiplied by before they are joined; opaque, so that it becomes a multiply-add, whose pipe has
+  // more room than shifts'.
   __device__ static int32_t high_factor() {
     int32_t x = 128;
     asm("" : "+r"(x));
@@ -212,9 +226,11 @@ struct Multiplier {
   template <int kBlock>
   __device__ void add_terms(int stage, int32_t factor) {
     const uint32_t rows = s.scalars(stage) + static_cast<uint32_t>(4 * (kBlock * kTileRows + t / 32 * 16 + t % 32 / 4));
-    const uint32_t tokens = s.scalars(stage) + static_cast<uint32_t>(4 * (kBlocks * L::kRowFloats + kBlock * L::kTokens + 2 * (t % 4)));
+    const uint32_t tokens =
+        s.scalars(stage) + static_cast<uint32_t>(4 * (kBlocks * L::kRowFloats + kBlock * L::kTokens + 2 * (t % 4)));
     quant::BlockScales w[2] = {{float_at(rows), 0.0f}, {float_at(rows + 32), 0.0f}};
-    if constexpr (Format::kHasMin) w[0].m = float_at(rows + 4 * kBlocks * kTileRows), w[1].m = float_at(rows + 4 * kBlocks * kTileRows + 32);
+    if constexpr (Format::kHasMin)
+      w[0].m = float_at(rows + 4 * kBlocks * kTileRows), w[1].m = float_at(rows + 4 * kBlocks * kTileRows + 32);
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       const float2 x_d = floats_at(tokens + 32 * n);
@@ -224,7 +240,8 @@ struct Multiplier {
       for (int e = 0; e < 4; ++e) {
         int32_t joined = sum[kBlock][4 * n + e];
         if constexpr (kPlanes == 2) joined = joined * factor + sum[kBlock][32 + 4 * n + e];
-        const float term = quant::block_term(Format::kHasMin, w[e / 2], static_cast<float>(joined), e % 2 == 0 ? x_sum.x : x_sum.y);
+        const float term =
+            quant::block_term(Format::kHasMin, w[e / 2], static_cast<float>(joined), e % 2 == 0 ? x_sum.x : x_sum.y);
         tree.chain[4 * n + e] = num::fma(e % 2 == 0 ? x_d.x : x_d.y, term, tree.chain[4 * n + e]);
       }
     }
@@ -244,7 +261,8 @@ struct Multiplier {
         for (int block = tree.chunk_begin(chunk); block < end; block += kBlocks) {
           wait_phase(s.full(ring.stage), ring.phase);
 #pragma unroll
-          for (int i = 0; i < kBlocks; ++i) Format::fragment(s.rows(ring.stage), static_cast<uint32_t>(t / 32 * 16), static_cast<uint32_t>(i), a[i]);
+          for (int i = 0; i < kBlocks; ++i)
+            Format::fragment(s.rows(ring.stage), static_cast<uint32_t>(t / 32 * 16), static_cast<uint32_t>(i), a[i]);
           multiply<0>(ring.stage);
           multiply<1>(ring.stage);
           wait_products<1>();
@@ -283,7 +301,9 @@ __global__ void __launch_bounds__(kGroupsThreads, 1)
     Filler<Format, kPlanes, kByExpert>{tasks, maps, shared}.run(t);
   } else {
     take_registers<256 - kFewRegisters / 2 - 4>();
-    Multiplier<Format, kPlanes, kByExpert>(tasks, shared, t - kGroupThreads, scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4))).run();
+    Multiplier<Format, kPlanes, kByExpert>(tasks, shared, t - kGroupThreads,
+                                           scratch + size_t{blockIdx.x} * (kHopperScratchBytes / sizeof(float4)))
+        .run();
   }
 }
 
@@ -291,11 +311,13 @@ template <class Format, int kPlanes, bool kByExpert>
 void launch_kernel(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
   GroupMaps maps;
   require(make_group_maps<Format>(tasks, hopper, kColumnBytes, kTileColumns / kPlanes, maps), "maps of matrices");
-  launch_groups<kByExpert>(wgmma_32_kernel<Format, kPlanes, kByExpert>, tasks, maps, Layout<Format, kPlanes>::kBytes, hopper, queue);
+  launch_groups<kByExpert>(wgmma_32_kernel<Format, kPlanes, kByExpert>, tasks, maps, Layout<Format, kPlanes>::kBytes,
+                           hopper, queue);
 }
 template <class Format, bool kByExpert>
 void launch_format(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  tasks.x.planes == 2 ? launch_kernel<Format, 2, kByExpert>(tasks, hopper, queue) : launch_kernel<Format, 1, kByExpert>(tasks, hopper, queue);
+  tasks.x.planes == 2 ? launch_kernel<Format, 2, kByExpert>(tasks, hopper, queue)
+                      : launch_kernel<Format, 1, kByExpert>(tasks, hopper, queue);
 }
 template <bool kByExpert>
 void launch_dtype(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {

@@ -1,7 +1,8 @@
-// What the kernels for Hopper's group products (batch_wgmma.cu, wgmma_32.cu) know of the superblock formats. A weight times its sub-scale is the
-// sum of two bytes, 2^kShift * high + low with low unsigned, so a superblock is two chains of products with nothing between its elements. Bytes
-// stay packed in shared memory, each part of 128 rows by itself, as the device's copy engine lays it: pieces of 16 bytes exchanged so that eight
-// neighbouring rows lie in different banks.
+// What the kernels for Hopper's group products (batch_wgmma.cu, wgmma_32.cu) know of the superblock formats. A weight
+// times its sub-scale is the sum of two bytes, 2^kShift * high + low with low unsigned, so a superblock is two chains
+// of products with nothing between its elements. Bytes stay packed in shared memory, each part of 128 rows by itself,
+// as the device's copy engine lays it: pieces of 16 bytes exchanged so that eight neighbouring rows lie in different
+// banks.
 #pragma once
 
 #include "backend/cuda/tiles/mma_formats.cuh"
@@ -13,7 +14,8 @@ struct Fragments {
   uint32_t high[4], low[4];
 };
 
-// A part of the format's blocks: which of Matrix's parts, bytes of a row and superblock, and where the 128 rows of a stage lie.
+// A part of the format's blocks: which of Matrix's parts, bytes of a row and superblock, and where the 128 rows of a
+// stage lie.
 struct WgmmaPart {
   int part, bytes, at;
 };
@@ -21,11 +23,14 @@ struct WgmmaPart {
 // Where piece `piece` of row `row` lies in rows of kBytes: 128, 64, 32 or 16.
 template <int kBytes>
 __device__ inline uint32_t piece_at(uint32_t row, uint32_t piece) {
-  constexpr uint32_t kPieces = kBytes / 16;  // a line of 128 bytes holds 8 / kPieces rows, whose pieces are exchanged alike
+  constexpr uint32_t kPieces =
+      kBytes / 16;  // a line of 128 bytes holds 8 / kPieces rows, whose pieces are exchanged alike
   return row * kBytes + 16 * (piece ^ (row / (8 / kPieces) % kPieces));
 }
 
-__device__ inline uint32_t byte_of(uint32_t word, int i) { return __byte_perm(word, 0, 0x4440u + static_cast<uint32_t>(i)); }
+__device__ inline uint32_t byte_of(uint32_t word, int i) {
+  return __byte_perm(word, 0, 0x4440u + static_cast<uint32_t>(i));
+}
 // Byte i of minima as two half-precision numbers: behind the byte of 1,024 they are 1,024 more.
 __device__ inline uint32_t two_minima(uint32_t minima, uint32_t i) {
   const uint32_t above = __byte_perm(minima, 0x64646464u, 0x4040u + 0x0101u * i), base = 0x64006400u;
@@ -33,15 +38,18 @@ __device__ inline uint32_t two_minima(uint32_t minima, uint32_t i) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// What a thread knows of its two rows (lane / 4 of the warp's 16 and 8 further) while a superblock is multiplied. Step i of four makes the
-// fragments of weights first(i) on and second(i) on. `rows`: where the stage lies; `row`: of the warp's first row.
-// Weights of at most 5 bits: the sub-scale's digits, 3 bits each, times four weights at once stay below 2^8.
+// What a thread knows of its two rows (lane / 4 of the warp's 16 and 8 further) while a superblock is multiplied. Step
+// i of four makes the fragments of weights first(i) on and second(i) on. `rows`: where the stage lies; `row`: of the
+// warp's first row. Weights of at most 5 bits: the sub-scale's digits, 3 bits each, times four weights at once stay
+// below 2^8.
 struct WgmmaQ4_K {
   static constexpr tensor::DType kDType = tensor::DType::Q4_K;
   static constexpr bool kHasMin = true, kSigned = false;
   static constexpr int kShift = 3;
   static constexpr int kParts = 2, kStageBytes = 128 * 144;
-  __host__ __device__ static constexpr WgmmaPart part(int i) { return i == 0 ? WgmmaPart{1, 128, 0} : WgmmaPart{0, 16, 128 * 128}; }
+  __host__ __device__ static constexpr WgmmaPart part(int i) {
+    return i == 0 ? WgmmaPart{1, 128, 0} : WgmmaPart{0, 16, 128 * 128};
+  }
   __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
   __device__ static constexpr int first(int i) { return 64 * i; }
   __device__ static constexpr int second(int i) { return 64 * i + 32; }
@@ -78,7 +86,8 @@ struct WgmmaQ4_K {
   __device__ void read(uint32_t rows, uint32_t row) { read_scales(rows + part(1).at, row); }
   __device__ void read_floats(uint32_t rows, uint32_t row) { read_floats_of(rows + part(1).at, row); }
   __device__ void put(uint32_t weights, int j, int run, Fragments& f) const {
-    const uint32_t high = byte_of(high_scales[j % 2][run / 4], run % 4), low = byte_of(low_scales[j % 2][run / 4], run % 4);
+    const uint32_t high = byte_of(high_scales[j % 2][run / 4], run % 4),
+                   low = byte_of(low_scales[j % 2][run / 4], run % 4);
     f.high[j] = weights * high, f.low[j] = weights * low;
   }
   __device__ static void load_low_bits(uint32_t rows, uint32_t row, int i, uint32_t (&n)[4]) {
@@ -119,14 +128,16 @@ struct WgmmaQ5_K : WgmmaQ4_K {
     load_low_bits(rows, row, i, n);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint32_t first_bits = ((bits[j] >> (2 * i)) & 0x01010101u) << 4, second_bits = ((bits[j] >> (2 * i + 1)) & 0x01010101u) << 4;
+      const uint32_t first_bits = ((bits[j] >> (2 * i)) & 0x01010101u) << 4,
+                     second_bits = ((bits[j] >> (2 * i + 1)) & 0x01010101u) << 4;
       put((n[j] & 0x0F0F0F0Fu) | first_bits, j, 2 * i, a);
       put(((n[j] >> 4) & 0x0F0F0F0Fu) | second_bits, j, 2 * i + 1, b);
     }
   }
 };
 
-// Weights are w - 32 with w of 6 bits, sub-scales have signs: products of 16 bits, two a word, to which 2^15 is added that the high byte loses.
+// Weights are w - 32 with w of 6 bits, sub-scales have signs: products of 16 bits, two a word, to which 2^15 is added
+// that the high byte loses.
 struct WgmmaQ6_K {
   static constexpr tensor::DType kDType = tensor::DType::Q6_K;
   static constexpr bool kHasMin = false, kSigned = true;
@@ -142,7 +153,9 @@ struct WgmmaQ6_K {
   uint32_t row_scales;  // where they lie
   quant::BlockScales d[2];
 
-  __device__ void read(uint32_t rows, uint32_t row) { row_scales = rows + part(2).at + 16 * (row + threadIdx.x % 32 / 4); }
+  __device__ void read(uint32_t rows, uint32_t row) {
+    row_scales = rows + part(2).at + 16 * (row + threadIdx.x % 32 / 4);
+  }
   __device__ static void put(uint32_t bytes, uint32_t scales, int j, Fragments& f) {
     const int scale = static_cast<int8_t>((scales >> (8 * (j / 2))) & 255u);
     const uint32_t factor = static_cast<uint32_t>(scale), start = static_cast<uint32_t>(32768 - 32 * scale) * 0x10001u;
@@ -158,7 +171,8 @@ struct WgmmaQ6_K {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
 #pragma unroll
-      for (int run = 0; run < 2; ++run) s[side][run] = word_at(row_scales + 128 * side + 8 * (i / 2) + 4 * run) >> (16 * (i % 2));
+      for (int run = 0; run < 2; ++run)
+        s[side][run] = word_at(row_scales + 128 * side + 8 * (i / 2) + 4 * run) >> (16 * (i % 2));
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -178,7 +192,8 @@ struct WgmmaNarrow : Mma {
   __device__ static void fragment(uint32_t rows, uint32_t row, uint32_t block, uint32_t (&a)[4]) {
     constexpr uint32_t kPieces = Mma::kBlockBytes / 16;  // of a block
     const uint32_t lane = threadIdx.x % 32;
-    Mma::fragment(rows + piece_at<2 * Mma::kBlockBytes>(row + lane % 16, kPieces * block + (kPieces == 2 ? lane / 16 : 0)), a);
+    Mma::fragment(
+        rows + piece_at<2 * Mma::kBlockBytes>(row + lane % 16, kPieces * block + (kPieces == 2 ? lane / 16 : 0)), a);
   }
 };
 using WgmmaQ4_0 = WgmmaNarrow<MmaQ4_0>;

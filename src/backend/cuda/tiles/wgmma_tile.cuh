@@ -1,11 +1,12 @@
-// What the kernels of Hopper's group products share (batch_wgmma.cu, wgmma_32.cu): blocks of 12 warps stay on their multiprocessor and take tile
-// after tile of 128 rows x 128 columns, a column being a plane of a token's activations. Four warps fill shared memory, two groups of four
-// multiply 64 rows each; a thread has the chains of its outputs in registers, and sums of one, two and four chunks wait beside them.
+// What the kernels of Hopper's group products share (batch_wgmma.cu, wgmma_32.cu): blocks of 12 warps stay on their
+// multiprocessor and take tile after tile of 128 rows x 128 columns, a column being a plane of a token's activations.
+// Four warps fill shared memory, two groups of four multiply 64 rows each; a thread has the chains of its outputs in
+// registers, and sums of one, two and four chunks wait beside them.
 //
 //   warps 0 .. 3     fill: weights and columns of the stages to come, by the copy engine, into rings in shared memory
-//   warps 4 .. 7     multiply rows  0 .. 63  of the tile:  fragments of weights in registers, columns in shared memory --> wgmma: integers
-//   warps 8 .. 11    multiply rows 64 .. 127, the same     --> float terms --> chains in registers --> the tree --> y
-//   between them     two barriers a stage: the copies have arrived; both groups have read it
+//   warps 4 .. 7     multiply rows  0 .. 63  of the tile:  fragments of weights in registers, columns in shared memory
+//   --> wgmma: integers warps 8 .. 11    multiply rows 64 .. 127, the same     --> float terms --> chains in registers
+//   --> the tree --> y between them     two barriers a stage: the copies have arrived; both groups have read it
 #pragma once
 
 #include <algorithm>
@@ -46,7 +47,9 @@ __device__ int tiles_of(const MmaTasks& tasks) {
   return kByExpert ? *tasks.experts.n_tiles * tasks.experts.n_row_tiles : tasks.n_tiles;
 }
 
-__device__ inline void store_word(uint32_t shared, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory"); }
+__device__ inline void store_word(uint32_t shared, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory");
+}
 
 // The chains of a thread's outputs, element e % 4 of column tile e / 4, whose sums wait for others or end in y.
 template <int kN>
@@ -78,22 +81,24 @@ struct TileChains {
       chain[4 * i + 2] = v.z + chain[4 * i + 2], chain[4 * i + 3] = v.w + chain[4 * i + 3];
     }
   }
-  // The outputs of a group's 64 rows as two boxes of 32 rows for the copy engine: 128 bytes of each token, whose pieces of 16 are exchanged by the
-  // token's number, so that a warp's words are in 32 banks.
+  // The outputs of a group's 64 rows as two boxes of 32 rows for the copy engine: 128 bytes of each token, whose pieces
+  // of 16 are exchanged by the token's number, so that a warp's words are in 32 banks.
   static constexpr uint32_t kBoxBytes = kN * 8 * 128;
   __device__ void put_boxes(uint32_t to) const {
     const auto lane = static_cast<uint32_t>(t % 32), warp = static_cast<uint32_t>(t / 32 % 4);
     to += warp / 2 * kBoxBytes + lane / 4 % 4 * 4;
 #pragma unroll
     for (uint32_t e = 0; e < 4; ++e) {
-      const uint32_t token = 2 * (lane % 4) + e % 2, piece = warp % 2 * 4 + e / 2 * 2 + lane / 16, place = to + token * 128 + 16 * (piece ^ token);
+      const uint32_t token = 2 * (lane % 4) + e % 2, piece = warp % 2 * 4 + e / 2 * 2 + lane / 16,
+                     place = to + token * 128 + 16 * (piece ^ token);
 #pragma unroll
       for (uint32_t n = 0; n < kN; ++n) store_word(place + n * 1024, chain[4 * n + e]);
     }
   }
   __device__ void store_boxes(const TilePlace& at, const CUtensorMap& map, uint32_t from) const {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) store_box(map, 4 * (at.row_0 + 64 * group() + 32 * i), at.token_0, from + static_cast<uint32_t>(i) * kBoxBytes);
+    for (int i = 0; i < 2; ++i)
+      store_box(map, 4 * (at.row_0 + 64 * group() + 32 * i), at.token_0, from + static_cast<uint32_t>(i) * kBoxBytes);
   }
   __device__ void write(const TilePlace& at) {
     const int row = at.row_0 + t / 32 * 16 + t % 32 / 4, token = at.token_0 + 2 * (t % 4);
@@ -174,21 +179,24 @@ struct ChunkTree : TileChains<16 / kPlanes> {
   }
 };
 
-// Maps of task i's weights, Format's parts in boxes of part(i).bytes; of the activations in boxes of column_bytes x box_tokens; of all tasks.
+// Maps of task i's weights, Format's parts in boxes of part(i).bytes; of the activations in boxes of column_bytes x
+// box_tokens; of all tasks.
 template <class Format>
 bool make_row_maps(const MmaTasks& tasks, int i, const Hopper& hopper, GroupMaps& maps) {
   bool made = true;
   for (int p = 0; p < Format::kParts; ++p) {
     const auto part = Format::part(p);
-    made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * Format::block_bytes(p), tasks.task[i].n_rows,
-                     part.bytes, kTileRows, maps.rows[i][p]);
+    made &= make_map(hopper, tasks.task[i].w.base[part.part], int64_t{tasks.n_blocks} * Format::block_bytes(p),
+                     tasks.task[i].n_rows, part.bytes, kTileRows, maps.rows[i][p]);
   }
   return made;
 }
-inline bool make_column_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {
+inline bool make_column_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens,
+                             GroupMaps& maps) {
   bool made = true;
   for (int plane = 0; plane < tasks.x.planes; ++plane) {
-    made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, column_bytes, box_tokens, maps.columns[plane]);
+    made &= make_map(hopper, plane == 0 ? tasks.x.q : tasks.x.l, tasks.x.k, tasks.n_tokens, column_bytes, box_tokens,
+                     maps.columns[plane]);
   }
   return made;
 }
@@ -198,7 +206,8 @@ bool make_output_maps(const MmaTasks& tasks, const Hopper& hopper, GroupMaps& ma
   for (int i = 0; i < tasks.n; ++i) {
     const MmaTask& task = tasks.task[i];
     if (task.n_rows % 4 != 0 || task.bias != nullptr) return false;
-    if (!make_map(hopper, task.y, int64_t{task.n_rows} * 4, tasks.n_tokens, 128, kTokens, maps.outputs[i])) return false;
+    if (!make_map(hopper, task.y, int64_t{task.n_rows} * 4, tasks.n_tokens, 128, kTokens, maps.outputs[i]))
+      return false;
   }
   return true;
 }
@@ -211,7 +220,8 @@ bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_byt
 
 // Starts a kernel that takes all tiles by turns.
 template <bool kByExpert, class Kernel>
-void launch_groups(Kernel kernel, MmaTasks& tasks, const GroupMaps& maps, size_t shared_bytes, const Hopper& hopper, const Queue& queue) {
+void launch_groups(Kernel kernel, MmaTasks& tasks, const GroupMaps& maps, size_t shared_bytes, const Hopper& hopper,
+                   const Queue& queue) {
   require(allow_shared(kernel, shared_bytes), "shared memory");
   if (!kByExpert) number_tiles(tasks);
   const int n_blocks = kByExpert ? hopper.n_processors : std::min(tasks.n_tiles, hopper.n_processors);

@@ -12,7 +12,8 @@ __device__ unsigned long long weighted(uint32_t word, size_t i) { return word * 
 
 __global__ void word_sum_kernel(const uint8_t* bytes, size_t n_bytes, unsigned long long* sum) {
   const auto* words = reinterpret_cast<const uint32_t*>(bytes);  // what is sent begins at a multiple of 256 bytes
-  const size_t n_words = n_bytes / 4, step = static_cast<size_t>(gridDim.x) * kThreads, first = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const size_t n_words = n_bytes / 4, step = static_cast<size_t>(gridDim.x) * kThreads,
+               first = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x;
   unsigned long long own = 0;
   for (size_t i = first; i < n_words; i += step) own += weighted(words[i], i);
   if (first == 0 && n_bytes % 4 != 0) {

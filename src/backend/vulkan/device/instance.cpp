@@ -32,22 +32,17 @@ bool lists(const std::vector<VkExtensionProperties>& extensions, const char* nam
 
 std::string text_of(VkResult result) {
   switch (result) {
-    case VK_ERROR_OUT_OF_HOST_MEMORY:
-      return "the host's memory is full";
-    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
-      return "the device's memory is full";
+    case VK_ERROR_OUT_OF_HOST_MEMORY: return "the host's memory is full";
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY: return "the device's memory is full";
     case VK_ERROR_DEVICE_LOST:
       return "the device was lost: its driver gave up or was reset, perhaps because a step took longer than its "
              "watchdog allows; start the program "
              "again, with smaller chunks (-ub) if it happens again, or with --backend cpu";
-    case VK_ERROR_INITIALIZATION_FAILED:
-      return "the driver could not start";
+    case VK_ERROR_INITIALIZATION_FAILED: return "the driver could not start";
     case VK_ERROR_INCOMPATIBLE_DRIVER:
       return "no driver was found (its package may be missing: mesa-vulkan-drivers, or the one of the card's maker)";
-    case VK_ERROR_TOO_MANY_OBJECTS:
-      return "too many pieces of memory";
-    default:
-      return "Vulkan's error " + std::to_string(static_cast<int>(result));
+    case VK_ERROR_TOO_MANY_OBJECTS: return "too many pieces of memory";
+    default: return "Vulkan's error " + std::to_string(static_cast<int>(result));
   }
 }
 

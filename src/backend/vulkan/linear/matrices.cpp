@@ -42,20 +42,13 @@ std::span<const BlockPart> parts_of(DType dtype) noexcept {
   static constexpr std::array kQ6_K = {ASSAY_PART(Q6_K, nibbles), ASSAY_PART(Q6_K, high_bits),
                                        ASSAY_PART(Q6_K, sub_scales), ASSAY_PART(Q6_K, d)};
   switch (dtype) {
-    case DType::Q4_0:
-      return kQ4_0;
-    case DType::Q4_1:
-      return kQ4_1;
-    case DType::Q5_0:
-      return kQ5_0;
-    case DType::Q5_1:
-      return kQ5_1;
-    case DType::Q8_0:
-      return kQ8_0;
-    case DType::Q6_K:
-      return kQ6_K;
-    default:
-      return {};
+    case DType::Q4_0: return kQ4_0;
+    case DType::Q4_1: return kQ4_1;
+    case DType::Q5_0: return kQ5_0;
+    case DType::Q5_1: return kQ5_1;
+    case DType::Q8_0: return kQ8_0;
+    case DType::Q6_K: return kQ6_K;
+    default: return {};
   }
 }
 #undef ASSAY_PART

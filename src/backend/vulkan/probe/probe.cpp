@@ -47,43 +47,26 @@ int8_t byte_of(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i
 uint32_t result_of(ProbeOperation operation, uint32_t of_a, uint32_t of_b, uint32_t of_c) {
   const float a = as_float(of_a), b = as_float(of_b), c = as_float(of_c);
   switch (operation) {
-    case ProbeOperation::add:
-      return as_bits(a + b);
-    case ProbeOperation::multiply:
-      return as_bits(a * b);
-    case ProbeOperation::fused:
-      return as_bits(num::fma(a, b, c));
-    case ProbeOperation::divide:
-      return as_bits(a / b);
-    case ProbeOperation::root:
-      return as_bits(std::sqrt(a));
-    case ProbeOperation::integer_to_float:
-      return as_bits(static_cast<float>(static_cast<int32_t>(of_a)));
+    case ProbeOperation::add: return as_bits(a + b);
+    case ProbeOperation::multiply: return as_bits(a * b);
+    case ProbeOperation::fused: return as_bits(num::fma(a, b, c));
+    case ProbeOperation::divide: return as_bits(a / b);
+    case ProbeOperation::root: return as_bits(std::sqrt(a));
+    case ProbeOperation::integer_to_float: return as_bits(static_cast<float>(static_cast<int32_t>(of_a)));
     case ProbeOperation::integer_dot:
       return static_cast<uint32_t>(byte_of(of_a, 0) * byte_of(of_b, 0) + byte_of(of_a, 1) * byte_of(of_b, 1) +
                                    byte_of(of_a, 2) * byte_of(of_b, 2) + byte_of(of_a, 3) * byte_of(of_b, 3));
-    case ProbeOperation::half_to_float:
-      return as_bits(num::half_to_float(static_cast<uint16_t>(of_a)));
-    case ProbeOperation::float_to_half:
-      return num::float_to_half(a);
-    case ProbeOperation::exponential:
-      return as_bits(num::exp(a));
-    case ProbeOperation::tanh:
-      return as_bits(num::tanh(a));
-    case ProbeOperation::silu:
-      return as_bits(num::silu(a));
-    case ProbeOperation::gelu_tanh:
-      return as_bits(num::gelu_tanh(a));
-    case ProbeOperation::sigmoid:
-      return as_bits(num::sigmoid(a));
-    case ProbeOperation::relu_squared:
-      return as_bits(num::relu_squared(a));
-    case ProbeOperation::softcap:
-      return as_bits(num::softcap(a, 30.0f));
-    case ProbeOperation::is_greater:
-      return a > b ? 1 : 0;
-    case ProbeOperation::n_operations:
-      break;
+    case ProbeOperation::half_to_float: return as_bits(num::half_to_float(static_cast<uint16_t>(of_a)));
+    case ProbeOperation::float_to_half: return num::float_to_half(a);
+    case ProbeOperation::exponential: return as_bits(num::exp(a));
+    case ProbeOperation::tanh: return as_bits(num::tanh(a));
+    case ProbeOperation::silu: return as_bits(num::silu(a));
+    case ProbeOperation::gelu_tanh: return as_bits(num::gelu_tanh(a));
+    case ProbeOperation::sigmoid: return as_bits(num::sigmoid(a));
+    case ProbeOperation::relu_squared: return as_bits(num::relu_squared(a));
+    case ProbeOperation::softcap: return as_bits(num::softcap(a, 30.0f));
+    case ProbeOperation::is_greater: return a > b ? 1 : 0;
+    case ProbeOperation::n_operations: break;
   }
   return 0;
 }
@@ -103,9 +86,8 @@ Triple make_triple(int i, bool with_subnormals, uint64_t& state) {
   const uint64_t r = next(state), s = next(state);
   Triple t = {static_cast<uint32_t>(r), static_cast<uint32_t>(r >> 32), static_cast<uint32_t>(s)};
   switch (i % 5) {
-    case 0:
-      break;  // any bits
-    case 1:   // of middling size, as a model's numbers are
+    case 0: break;  // any bits
+    case 1:         // of middling size, as a model's numbers are
       for (uint32_t* x : {&t.a, &t.b, &t.c}) *x = (*x & 0x807FFFFFu) | ((112 + (*x >> 23) % 24) << 23);
       break;
     case 2: {  // a sum that cancels, all but a few places

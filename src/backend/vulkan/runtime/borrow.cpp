@@ -52,12 +52,7 @@ std::vector<float> decoded(const CacheRows& rows, std::span<const std::byte> byt
 
 Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::SmallWeights& small,
                    base::ThreadPool& pool)
-    : plan_(plan),
-      options_(options),
-      pool_(pool),
-      states_(plan, options),
-      small_(small),
-      memory_(plan.values.size()),
+    : plan_(plan), options_(options), pool_(pool), states_(plan, options), small_(small), memory_(plan.values.size()),
       values_(plan.values.size(), nullptr) {
   for (const ops::Op& op : plan.ops) {
     if (op.record.role() == ops::Role::gather)

@@ -39,12 +39,8 @@ class MatricesOf final : public ops::FieldVisitor {
 DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& options_, Device& device_,
                          const lower::Lowering& lowering_, std::span<const int32_t> step_of_group,
                          std::span<const uint8_t> is_native, const lower::SmallWeights& small)
-    : plan(plan_),
-      lowering(lowering_),
-      options(options_),
-      device(device_),
-      cache(plan_.cache_layers, options_, device_),
-      n_rotations_(plan_.ropes.size(), 0) {
+    : plan(plan_), lowering(lowering_), options(options_), device(device_),
+      cache(plan_.cache_layers, options_, device_), n_rotations_(plan_.ropes.size(), 0) {
   find_twins(is_native);
   place_values(step_of_group);
   place_segments();

@@ -94,10 +94,8 @@ struct Heads {
     Address q, k, v, q_y, k_y, cache_k, cache_v, table, q_w, k_w, q_norm, k_norm;
   };
   Heads(const DeviceState& s, const lower::FusionGroup& group)
-      : q(s.plan.ops[at(group.q_rope)].get<ops::Rope>()),
-        k(s.plan.ops[at(group.k_rope)].get<ops::Rope>()),
-        store(s.plan.ops[at(group.store)].get<ops::KvStore>()),
-        spec(s.plan.ropes[at(q.rope)]) {
+      : q(s.plan.ops[at(group.q_rope)].get<ops::Rope>()), k(s.plan.ops[at(group.k_rope)].get<ops::Rope>()),
+        store(s.plan.ops[at(group.store)].get<ops::KvStore>()), spec(s.plan.ropes[at(q.rope)]) {
     const auto* q_norm = record<ops::RmsNorm>(s, group.q_norm);
     const auto* k_norm = record<ops::RmsNorm>(s, group.k_norm);
     const CacheRows& keys = s.cache.keys(store.layer);
@@ -225,16 +223,11 @@ void record_heads_and_attention(DeviceState& s, const lower::FusionGroup& group,
 
 std::string_view kernel_of(const lower::FusionGroup& group) noexcept {
   switch (group.kind) {
-    case Kind::quantise:
-      return "twin";
-    case Kind::norm:
-      return "norm";
-    case Kind::heads:
-      return "heads";
-    case Kind::gate:
-      return "gate, twin";
-    default:
-      return {};
+    case Kind::quantise: return "twin";
+    case Kind::norm: return "norm";
+    case Kind::heads: return "heads";
+    case Kind::gate: return "gate, twin";
+    default: return {};
   }
 }
 
@@ -247,14 +240,9 @@ void record_group(DeviceState& s, const lower::FusionGroup& group) {
     case Kind::quantise:
       if (s.is_twin_read(group.twin)) record_twin(s, group.twin);
       break;
-    case Kind::norm:
-      record_norm(s, group);
-      break;
-    case Kind::heads:
-      record_heads(s, group);
-      break;
-    default:
-      record_gate(s, group);
+    case Kind::norm: record_norm(s, group); break;
+    case Kind::heads: record_heads(s, group); break;
+    default: record_gate(s, group);
   }
 }
 

@@ -35,11 +35,8 @@ class Programs {
   // All must outlive it. record_end: records what follows the last group.
   Programs(const lower::Lowering& lowering, const Chosen& chosen, std::span<const OneStep> one_steps,
            DeviceState& state, std::function<void()> record_end)
-      : lowering_(lowering),
-        chosen_(chosen),
-        one_steps_(one_steps),
-        state_(state),
-        record_end_(std::move(record_end)) {}
+      : lowering_(lowering), chosen_(chosen), one_steps_(one_steps), state_(state), record_end_(std::move(record_end)) {
+  }
 
   // Of the batch that the state has begun: recorded where there is none yet, in place of the one that was longest
   // unused. Valid until the next call.

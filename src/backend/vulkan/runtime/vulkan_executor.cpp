@@ -30,9 +30,7 @@ class VulkanExecutor final : public ops::Executor {
  public:
   VulkanExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::unique_ptr<Device> device,
                  base::ThreadPool& pool, bool borrows_all)
-      : plan_((ops::check_plan(plan, options), plan)),
-        options_(options),
-        device_(std::move(device)),
+      : plan_((ops::check_plan(plan, options), plan)), options_(options), device_(std::move(device)),
         chosen_(
             choose(plan, options, {borrows_all ? 0 : device_->facts().piece_bytes_max, device_->matrix_depth() > 0})),
         lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
@@ -41,8 +39,7 @@ class VulkanExecutor final : public ops::Executor {
         state_(plan, options_, *device_, lowering_, find_step_of_group(lowering_.groups.size(), one_steps_),
                native_ops(), small_weights_),
         programs_(lowering_, chosen_, one_steps_, state_, [this] { record_end(); }),
-        borrower_(plan, options_, small_weights_, pool),
-        n_positions_(static_cast<size_t>(options.n_sequences), 0) {
+        borrower_(plan, options_, small_weights_, pool), n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     shape_.reserve(options_);
     const auto rows = [this](ops::ValueId id, int64_t n) {
       return static_cast<size_t>(n * state_.width(id)) * sizeof(float);

@@ -1,11 +1,11 @@
-// Apertus: norms of heads before the rotation, and an xIELU with numbers of its own in each layer instead of a gate. Source: arXiv:2509.14233.
-#include "model/arch/decoder.h"
-
+// Apertus: norms of heads before the rotation, and an xIELU with numbers of its own in each layer instead of a gate.
+// Source: arXiv:2509.14233.
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "assay/error.h"
+#include "model/arch/decoder.h"
 #include "num/math64.h"
 
 namespace assay::model::arch {
@@ -23,10 +23,12 @@ Xielu read_xielu(const ArchInput& input) {
     if (entry != nullptr && entry->type == gguf::ValueType::array) {
       found = input.keys.metadata().find_floats(key).value();
     } else {
-      found.assign(static_cast<size_t>(input.hparams.n_layers), static_cast<float>(input.keys.metadata().require_float(key)));
+      found.assign(static_cast<size_t>(input.hparams.n_layers),
+                   static_cast<float>(input.keys.metadata().require_float(key)));
     }
     if (found.size() != static_cast<size_t>(input.hparams.n_layers)) {
-      throw Error(Errc::bad_file, fmt::format("{}: needs {} values, one a layer, found {}", key, input.hparams.n_layers, found.size()));
+      throw Error(Errc::bad_file,
+                  fmt::format("{}: needs {} values, one a layer, found {}", key, input.hparams.n_layers, found.size()));
     }
     for (const float x : found) {
       if (!std::isfinite(x)) throw Error(Errc::bad_file, fmt::format("{}: needs finite values, found {}", key, x));
@@ -42,8 +44,9 @@ ops::ValueId ffn(const Decoder& d, const Xielu& xielu, int32_t layer, ops::Value
   const auto i = static_cast<size_t>(layer);
   const auto beta = static_cast<double>(xielu.beta[i]);
   const ops::ValueId up = d.p.linear("ffn_up", x, d.d_ff(), Bias::optional);
-  const ops::ValueId act = d.p.xielu("ffn_act", up, softplus(static_cast<double>(xielu.alpha_p[i])), beta + softplus(static_cast<double>(xielu.alpha_n[i])), beta,
-                                     static_cast<double>(xielu.eps[i]));
+  const ops::ValueId act =
+      d.p.xielu("ffn_act", up, softplus(static_cast<double>(xielu.alpha_p[i])),
+                beta + softplus(static_cast<double>(xielu.alpha_n[i])), beta, static_cast<double>(xielu.eps[i]));
   return d.p.linear("ffn_down", act, d.h.d_model, Bias::optional);
 }
 

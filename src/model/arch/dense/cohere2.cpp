@@ -1,5 +1,5 @@
-// Command-R7B and Command A: Command-R with windows in three of four layers, and rotation in those alone. Source: Hugging Face transformers,
-// modeling_cohere2.
+// Command-R7B and Command A: Command-R with windows in three of four layers, and rotation in those alone. Source:
+// Hugging Face transformers, modeling_cohere2.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

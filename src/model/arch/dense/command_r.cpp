@@ -1,5 +1,5 @@
-// Command-R and Aya: attention and FFN side by side on one LayerNorm, tied head, scaled logits; R+ norms each head of q and k. Source: Hugging Face
-// transformers, modeling_cohere.
+// Command-R and Aya: attention and FFN side by side on one LayerNorm, tied head, scaled logits; R+ norms each head of q
+// and k. Source: Hugging Face transformers, modeling_cohere.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,4 +1,5 @@
-// ERNIE 4.5, dense: a llama whose rows of q and k are in the order of the checkpoint, which turns pairs. Source: ERNIE 4.5 technical report.
+// ERNIE 4.5, dense: a llama whose rows of q and k are in the order of the checkpoint, which turns pairs. Source:
+// ERNIE 4.5 technical report.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

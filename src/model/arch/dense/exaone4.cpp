@@ -1,5 +1,5 @@
-// EXAONE 4: no norm before attention and FFN but on what they give, heads normed; where there is a window three of four layers have it, and only they
-// rotate. Source: EXAONE 4.0, arXiv:2507.11407.
+// EXAONE 4: no norm before attention and FFN but on what they give, heads normed; where there is a window three of four
+// layers have it, and only they rotate. Source: EXAONE 4.0, arXiv:2507.11407.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// Falcon: attention and FFN side by side, on one LayerNorm (7B) or two (attn_norm_2 is attention's), GELU by the error function. Source: Almazrouei et al.
-// 2023, arXiv:2311.16867.
+// Falcon: attention and FFN side by side, on one LayerNorm (7B) or two (attn_norm_2 is attention's), GELU by the error
+// function. Source: Almazrouei et al. 2023, arXiv:2311.16867.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

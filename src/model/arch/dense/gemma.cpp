@@ -1,7 +1,8 @@
-// Gemma 1: scaled embeddings, GELU gates, a tied head; the norms of the file hold 1 + weight. Source: Gemma technical report, arXiv:2403.08295.
-#include "model/arch/decoder.h"
-
+// Gemma 1: scaled embeddings, GELU gates, a tied head; the norms of the file hold 1 + weight. Source: Gemma technical
+// report, arXiv:2403.08295.
 #include <cmath>
+
+#include "model/arch/decoder.h"
 
 namespace assay::model::arch {
 

@@ -1,6 +1,7 @@
-// Gemma 3, the text model: scaled embeddings, RMS norms before and after attention and FFN, norms on queries and keys, GELU, and layers that
-// alternate between a sliding window (with its own rotation base) and full attention. The norms' "1 + weight" stands in the file's
-// weights already. Source: Gemma 3 technical report, arXiv:2503.19786, and Hugging Face transformers' modeling_gemma3.
+// Gemma 3, the text model: scaled embeddings, RMS norms before and after attention and FFN, norms on queries and keys,
+// GELU, and layers that alternate between a sliding window (with its own rotation base) and full attention. The norms'
+// "1 + weight" stands in the file's weights already. Source: Gemma 3 technical report, arXiv:2503.19786, and Hugging
+// Face transformers' modeling_gemma3.
 #include <cmath>
 
 #include "model/arch/decoder.h"
@@ -9,9 +10,11 @@
 namespace assay::model::arch {
 namespace {
 
-// The 27B model alone, told by its 62 layers, scales by the width of a head as d_model has it; the file has no key for this.
+// The 27B model alone, told by its 62 layers, scales by the width of a head as d_model has it; the file has no key for
+// this.
 double attention_scale(const Hparams& h) {
-  const double width = h.n_layers == 62 ? static_cast<double>(h.d_model) / static_cast<double>(h.n_heads) : static_cast<double>(h.head_dim);
+  const double width = h.n_layers == 62 ? static_cast<double>(h.d_model) / static_cast<double>(h.n_heads)
+                                        : static_cast<double>(h.head_dim);
   return 1.0 / std::sqrt(width);
 }
 
@@ -22,7 +25,8 @@ ops::ValueId gemma3(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(6, true);
-  const ops::RopeId rope_windowed = d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
+  const ops::RopeId rope_windowed =
+      d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
   const ops::RopeId rope_full = d.rope(Pairing::halves);
   ValueId x = d.embed(std::sqrt(static_cast<double>(d.h.d_model)));
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {

@@ -45,9 +45,7 @@ std::vector<double> sparsities(const Decoder& d) {
 class AltUp {
  public:
   explicit AltUp(const Decoder& decoder)
-      : d_(decoder),
-        p_(d_.p),
-        n_(d_.input.keys.find_count("altup.num_inputs", 1, 64).value_or(4)),
+      : d_(decoder), p_(d_.p), n_(d_.input.keys.find_count("altup.num_inputs", 1, 64).value_or(4)),
         active_(d_.input.keys.find_count("altup.active_idx", 0, n_ - 1).value_or(0)) {}
 
   using StreamsOf = std::vector<ValueId>;

@@ -1,6 +1,5 @@
-// GLM-4-0414: norms before and after attention and FFN, half of each head turns (pairs; halves in files of GLM-4V), gate and up in
-// one tensor. Source: Hugging Face transformers,
-// modeling_glm4.
+// GLM-4-0414: norms before and after attention and FFN, half of each head turns (pairs; halves in files of GLM-4V),
+// gate and up in one tensor. Source: Hugging Face transformers, modeling_glm4.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: LayerNorm and biases, partial rotation, attention and FFN side by side (or one after the other, by a key), GELU by the error
-// function. Source: Black et al. 2022, arXiv:2204.06745.
+// GPT-NeoX and Pythia: LayerNorm and biases, partial rotation, attention and FFN side by side (or one after the other,
+// by a key), GELU by the error function. Source: Black et al. 2022, arXiv:2204.06745.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

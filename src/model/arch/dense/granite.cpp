@@ -1,5 +1,5 @@
-// Granite 3 and 4, dense: a llama whose embeddings, scores, residuals and logits are scaled by numbers of the file. Source: Granite 3.0 language models;
-// Hugging Face transformers, modeling_granite.
+// Granite 3 and 4, dense: a llama whose embeddings, scores, residuals and logits are scaled by numbers of the file.
+// Source: Granite 3.0 language models; Hugging Face transformers, modeling_granite.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,4 +1,5 @@
-// Granite 4 with windows: Granite with sinks in every layer, windows by a pattern, and a flag for each layer that says whether it rotates.
+// Granite 4 with windows: Granite with sinks in every layer, windows by a pattern, and a flag for each layer that says
+// whether it rotates.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -11,7 +12,8 @@ ops::ValueId granite_swa(const ArchInput& input, PlanBuilder& p) {
   rule.sinks = true;
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(1, false);
-  const std::vector<bool> turns = input.keys.find_flags("attention.rope_pattern", d.h.n_layers).value_or(std::vector<bool>(windowed.size(), true));
+  const std::vector<bool> turns =
+      input.keys.find_flags("attention.rope_pattern", d.h.n_layers).value_or(std::vector<bool>(windowed.size(), true));
   const ops::RopeId rope = d.rope(Pairing::pairs);
   ValueId x = d.embed(scales.embedding);
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {

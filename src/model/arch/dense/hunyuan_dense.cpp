@@ -1,4 +1,5 @@
-// Hunyuan, dense: queries and keys are normed head by head after their rotation; the scaling of long contexts is part of the base.
+// Hunyuan, dense: queries and keys are normed head by head after their rotation; the scaling of long contexts is part
+// of the base.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

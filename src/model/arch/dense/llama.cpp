@@ -1,6 +1,6 @@
-// Llama, and what shares its graph and name in GGUF: Mistral, SmolLM, TinyLlama, ... A pre-norm decoder with grouped queries, interleaved
-// RoPE and SwiGLU; biases and a head of its own where the file has them; Mixtral's experts by softmax. Source: Touvron et al. 2023, arXiv:2302.13971; Jiang et al.
-// 2024, arXiv:2401.04088.
+// Llama, and what shares its graph and name in GGUF: Mistral, SmolLM, TinyLlama, ... A pre-norm decoder with grouped
+// queries, interleaved RoPE and SwiGLU; biases and a head of its own where the file has them; Mixtral's experts by
+// softmax. Source: Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2024, arXiv:2401.04088.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -17,7 +17,9 @@ ops::ValueId llama(const ArchInput& input, PlanBuilder& p) {
     const ValueId o = d.attend(heads, d.scaled(), {&x});
     x = p.add("attn_residual", x, o);
     const ValueId f = d.rms("ffn_norm", x);
-    x = p.add("residual", x, n_experts > 0 ? d.experts(f, d.route_rule(ops::Gating::softmax, true)) : d.ffn_gated(f, ops::ActivationFunction::silu));
+    x = p.add("residual", x,
+              n_experts > 0 ? d.experts(f, d.route_rule(ops::Gating::softmax, true))
+                            : d.ffn_gated(f, ops::ActivationFunction::silu));
   }
   p.end_layers();
   return d.logits(d.rms("output_norm", x));

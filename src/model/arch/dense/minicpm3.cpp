@@ -1,5 +1,6 @@
-// MiniCPM3: attention over latents in a dense llama whose embeddings, block outputs and logits are scaled by numbers that the file has no keys for; LongRoPE as
-// in phi3. Source: Hu et al. 2024, arXiv:2404.06395; Hugging Face, openbmb/MiniCPM3-4B, modeling_minicpm.
+// MiniCPM3: attention over latents in a dense llama whose embeddings, block outputs and logits are scaled by numbers
+// that the file has no keys for; LongRoPE as in phi3. Source: Hu et al. 2024, arXiv:2404.06395; Hugging Face,
+// openbmb/MiniCPM3-4B, modeling_minicpm.
 #include <cmath>
 
 #include "model/arch/latent.h"

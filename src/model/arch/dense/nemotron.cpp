@@ -1,4 +1,5 @@
-// Nemotron and Minitron: LayerNorm with 1 + weight (the file holds the sum) and bias, partial rotation, squared ReLU without a gate. Source: arXiv:2402.16819.
+// Nemotron and Minitron: LayerNorm with 1 + weight (the file holds the sum) and bias, partial rotation, squared ReLU
+// without a gate. Source: arXiv:2402.16819.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

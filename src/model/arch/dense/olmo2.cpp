@@ -1,5 +1,5 @@
-// OLMo 2 and 3: no norm before attention and FFN but on what they give; queries and keys normed over their whole width; OLMo 3 has windows, and YaRN in
-// its full layers only. Source: OLMo 2, arXiv:2501.00656.
+// OLMo 2 and 3: no norm before attention and FFN but on what they give; queries and keys normed over their whole width;
+// OLMo 3 has windows, and YaRN in its full layers only. Source: OLMo 2, arXiv:2501.00656.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// Phi-1, 1.5 and 2: attention and FFN side by side on one LayerNorm, biases everywhere, partial rotation, GELU without a gate. Source: Gunasekar et al.
-// 2023, arXiv:2306.11644.
+// Phi-1, 1.5 and 2: attention and FFN side by side on one LayerNorm, biases everywhere, partial rotation, GELU without
+// a gate. Source: Gunasekar et al. 2023, arXiv:2306.11644.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// Phi-3, 3.5-mini, Phi-4: a llama with fused projections; long files have two sets of rotation factors, of which the short one is served: see
-// docs/families.md. Source: Abdin et al. 2024, arXiv:2404.14219.
+// Phi-3, 3.5-mini, Phi-4: a llama with fused projections; long files have two sets of rotation factors, of which the
+// short one is served: see docs/families.md. Source: Abdin et al. 2024, arXiv:2404.14219.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -16,7 +16,8 @@ ops::ValueId phi3(const ArchInput& input, PlanBuilder& p) {
     x = p.add("attn_residual", x, o);
     const ValueId f = d.rms("ffn_norm", x);
     const bool fused = !p.has("ffn_gate.weight");
-    x = p.add("residual", x, fused ? d.ffn_fused(f, ops::ActivationFunction::silu) : d.ffn_gated(f, ops::ActivationFunction::silu));
+    x = p.add("residual", x,
+              fused ? d.ffn_fused(f, ops::ActivationFunction::silu) : d.ffn_gated(f, ops::ActivationFunction::silu));
   }
   p.end_layers();
   return d.logits(d.rms("output_norm", x));

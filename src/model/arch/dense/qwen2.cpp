@@ -1,4 +1,5 @@
-// Qwen2 and 2.5: a llama with biases on queries, keys and values, whose rotation turns halves. Source: Qwen2 technical report, arXiv:2407.10671.
+// Qwen2 and 2.5: a llama with biases on queries, keys and values, whose rotation turns halves. Source: Qwen2 technical
+// report, arXiv:2407.10671.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

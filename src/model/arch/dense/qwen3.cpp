@@ -1,4 +1,5 @@
-// Qwen3: queries and keys are normed head by head before the rotation of halves. Source: Qwen3 technical report, arXiv:2505.09388.
+// Qwen3: queries and keys are normed head by head before the rotation of halves. Source: Qwen3 technical report,
+// arXiv:2505.09388.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,4 +1,5 @@
-// Seed-OSS: biases on queries, keys and values; what the file calls post_attention_norm stands before the feed-forward layer.
+// Seed-OSS: biases on queries, keys and values; what the file calls post_attention_norm stands before the feed-forward
+// layer.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,4 +1,5 @@
-// SmolLM3: a llama that does not rotate in every fourth layer. The file has no key for this. Source: Hugging Face transformers, modeling_smollm3.
+// SmolLM3: a llama that does not rotate in every fourth layer. The file has no key for this. Source: Hugging Face
+// transformers, modeling_smollm3.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// StableLM 2: LayerNorm, a quarter of each head turns; the 12B model norms every head and has no norm before its FFN, which reads what attention reads.
-// Source: StableLM 2 technical report, arXiv:2402.17834.
+// StableLM 2: LayerNorm, a quarter of each head turns; the 12B model norms every head and has no norm before its FFN,
+// which reads what attention reads. Source: StableLM 2 technical report, arXiv:2402.17834.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -18,7 +18,8 @@ ops::ValueId stablelm(const ArchInput& input, PlanBuilder& p) {
       heads.k = p.layer_norm_heads("attn_k_norm", heads.k, d.h.head_dim, d.layer_norm_eps());
     }
     const bool parallel = !p.has("ffn_norm.weight");
-    const ValueId o = parallel ? d.attend(d.turn(heads, rope), d.scaled(), {&x, &n}) : d.attend(d.turn(heads, rope), d.scaled(), {&x});
+    const ValueId o = parallel ? d.attend(d.turn(heads, rope), d.scaled(), {&x, &n})
+                               : d.attend(d.turn(heads, rope), d.scaled(), {&x});
     x = p.add("attn_residual", x, o);
     x = p.add("residual", x, d.ffn_gated(parallel ? n : d.layer_norm("ffn_norm", x), ops::ActivationFunction::silu));
   }

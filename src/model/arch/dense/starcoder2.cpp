@@ -1,4 +1,5 @@
-// StarCoder2: LayerNorm with bias, biases everywhere, GELU without a gate, a window. Source: Lozhkov et al. 2024, arXiv:2402.19173.
+// StarCoder2: LayerNorm with bias, biases everywhere, GELU without a gate, a window. Source: Lozhkov et al. 2024,
+// arXiv:2402.19173.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

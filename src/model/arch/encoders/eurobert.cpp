@@ -1,4 +1,5 @@
-// EuroBERT: llama's layers, halves in the rotation, tokens that all see one another. No head. Source: Boizard et al. 2025, arXiv:2503.05500.
+// EuroBERT: llama's layers, halves in the rotation, tokens that all see one another. No head. Source: Boizard et al.
+// 2025, arXiv:2503.05500.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// EmbeddingGemma: Gemma 3's layers with tokens that all see one another, windows of both sides, and dense layers after the pooling. No head.
-// Source: Vera et al. 2025, arXiv:2509.20354, and Hugging Face transformers' modeling_gemma3.
+// EmbeddingGemma: Gemma 3's layers with tokens that all see one another, windows of both sides, and dense layers after
+// the pooling. No head. Source: Vera et al. 2025, arXiv:2509.20354, and Hugging Face transformers' modeling_gemma3.
 #include <cmath>
 
 #include "model/arch/decoder.h"
@@ -11,7 +11,8 @@ ops::ValueId gemma_embedding(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const AttentionRule rule = d.both_ways();
   const std::vector<bool> windowed = d.windowed_layers(6, true);
-  const ops::RopeId rope_windowed = d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
+  const ops::RopeId rope_windowed =
+      d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
   const ops::RopeId rope_full = d.rope(Pairing::halves);
   ValueId x = d.embed(std::sqrt(static_cast<double>(d.h.d_model)));
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {

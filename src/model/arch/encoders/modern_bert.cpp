@@ -1,5 +1,5 @@
-// ModernBERT: LayerNorm before attention (the embedding's own in layer 0) and FFN, a fused gate, windows of both sides in two of three layers with their own
-// rotation. No head. Source: Warner et al. 2024, arXiv:2412.13663.
+// ModernBERT: LayerNorm before attention (the embedding's own in layer 0) and FFN, a fused gate, windows of both sides
+// in two of three layers with their own rotation. No head. Source: Warner et al. 2024, arXiv:2412.13663.
 #include <fmt/format.h>
 
 #include "assay/error.h"
@@ -13,7 +13,9 @@ ops::ActivationFunction activation(const KeyReader& keys) {
   if (name == "gelu") return ops::ActivationFunction::gelu_erf;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return ops::ActivationFunction::gelu_tanh;
   if (name == "silu") return ops::ActivationFunction::silu;
-  throw Error(Errc::unsupported, fmt::format("{} = \"{}\": this build serves gelu, gelu_pytorch_tanh, gelu_new and silu", keys.key("hidden_activation"), name));
+  throw Error(Errc::unsupported,
+              fmt::format("{} = \"{}\": this build serves gelu, gelu_pytorch_tanh, gelu_new and silu",
+                          keys.key("hidden_activation"), name));
 }
 
 }  // namespace
@@ -24,7 +26,8 @@ ops::ValueId modern_bert(const ArchInput& input, PlanBuilder& p) {
   const AttentionRule rule = d.both_ways();
   const ops::ActivationFunction function = activation(input.keys);
   const std::vector<bool> windowed = d.windowed_layers(3, false);
-  const ops::RopeId rope_windowed = d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
+  const ops::RopeId rope_windowed =
+      d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
   const ops::RopeId rope_full = d.rope(Pairing::halves);
   ValueId x = d.layer_norm("token_embd_norm", d.embed());
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {

@@ -1,5 +1,5 @@
-// Nomic's BERT: rotation of halves in place of learned positions, fused projections, SwiGLU; the norms stand as in BERT. No head.
-// Source: Nussbaum et al. 2024, arXiv:2402.01613.
+// Nomic's BERT: rotation of halves in place of learned positions, fused projections, SwiGLU; the norms stand as in
+// BERT. No head. Source: Nussbaum et al. 2024, arXiv:2402.01613.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

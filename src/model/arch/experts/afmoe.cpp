@@ -1,8 +1,9 @@
-// Trinity (AFMoE): scaled embeddings, norms before and after attention and FFN, windows with rotation in three of four layers, what attention gives is
-// multiplied by a sigmoid, experts by sigmoid beside a shared one after dense layers. Source: Hugging Face transformers, modeling_afmoe.
-#include "model/arch/decoder.h"
-
+// Trinity (AFMoE): scaled embeddings, norms before and after attention and FFN, windows with rotation in three of four
+// layers, what attention gives is multiplied by a sigmoid, experts by sigmoid beside a shared one after dense layers.
+// Source: Hugging Face transformers, modeling_afmoe.
 #include <cmath>
+
+#include "model/arch/decoder.h"
 
 namespace assay::model::arch {
 

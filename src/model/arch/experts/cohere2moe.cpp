@@ -9,12 +9,15 @@ ops::ValueId cohere2moe(const ArchInput& input, PlanBuilder& p) {
   const Decoder d(input, p);
   const double logit_scale = input.keys.find_positive("logit_scale", 1e30).value_or(1);
   RouteRule rule = d.route_rule(ops::Gating::softmax, true);
-  if (rule.gating == ops::Gating::softmax) rule.normalise = true;  // the softmax is over the chosen alone, whatever the file says
+  if (rule.gating == ops::Gating::softmax)
+    rule.normalise = true;  // the softmax is over the chosen alone, whatever the file says
   const int64_t lead = d.leading_dense();
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(4, false);
   const ops::RopeId rope_full = d.rope(Pairing::pairs), rope_windowed = d.rope_windowed(Pairing::pairs);
-  const auto norm = [&](std::string_view name, ValueId x) { return d.h.norm_eps > 0 ? d.rms(name, x) : d.layer_norm(name, x); };
+  const auto norm = [&](std::string_view name, ValueId x) {
+    return d.h.norm_eps > 0 ? d.rms(name, x) : d.layer_norm(name, x);
+  };
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];
@@ -23,8 +26,8 @@ ops::ValueId cohere2moe(const ArchInput& input, PlanBuilder& p) {
     Heads heads = d.project(n);
     if (local || layer < lead) heads = d.turn(heads, local ? rope_windowed : rope_full);
     const ValueId o = d.attend(heads, d.scaled(), {&x, &n});
-    const ValueId f = layer < lead ? d.ffn_gated(n, ops::ActivationFunction::silu)
-                                   : p.scale("ffn_mean", d.mixture(n, rule), 0.5);
+    const ValueId f =
+        layer < lead ? d.ffn_gated(n, ops::ActivationFunction::silu) : p.scale("ffn_mean", d.mixture(n, rule), 0.5);
     x = p.add("residual", p.add("attn_residual", x, o), f);
   }
   p.end_layers();

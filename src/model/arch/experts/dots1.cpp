@@ -1,4 +1,5 @@
-// dots.llm1: heads normed, experts by sigmoid beside shared ones after dense layers. Source: rednote-hilab 2025, arXiv:2506.05767.
+// dots.llm1: heads normed, experts by sigmoid beside shared ones after dense layers. Source: rednote-hilab 2025,
+// arXiv:2506.05767.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

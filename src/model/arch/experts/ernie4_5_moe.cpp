@@ -1,4 +1,5 @@
-// ERNIE 4.5 with experts: ERNIE 4.5 whose experts are taken by softmax with a bias for the choice, in every so-manieth layer after the dense ones.
+// ERNIE 4.5 with experts: ERNIE 4.5 whose experts are taken by softmax with a bias for the choice, in every so-manieth
+// layer after the dense ones.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,4 +1,5 @@
-// K-EXAONE: heads normed, windows in three of four layers and rotation in those alone, experts by sigmoid beside a shared one after dense layers.
+// K-EXAONE: heads normed, windows in three of four layers and rotation in those alone, experts by sigmoid beside a
+// shared one after dense layers.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,6 @@
-// GLM-4.5 to 4.7: biases on queries, keys and values, heads normed in the large ones, half of each head turns; experts by sigmoid beside a shared one. What
-// the file calls post_attention_norm stands before the feed-forward layer. Source: GLM-4.5, arXiv:2508.06471.
+// GLM-4.5 to 4.7: biases on queries, keys and values, heads normed in the large ones, half of each head turns; experts
+// by sigmoid beside a shared one. What the file calls post_attention_norm stands before the feed-forward layer. Source:
+// GLM-4.5, arXiv:2508.06471.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

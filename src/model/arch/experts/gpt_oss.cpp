@@ -1,5 +1,6 @@
-// gpt-oss: biases everywhere, sinks, every second layer through a window, YaRN whose corners are not rounded, experts by softmax over the chosen ones with a
-// clamped gate. What the file calls post_attention_norm stands before the feed-forward layer. Source: OpenAI 2025, gpt-oss model card; transformers.
+// gpt-oss: biases everywhere, sinks, every second layer through a window, YaRN whose corners are not rounded, experts
+// by softmax over the chosen ones with a clamped gate. What the file calls post_attention_norm stands before the
+// feed-forward layer. Source: OpenAI 2025, gpt-oss model card; transformers.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -13,7 +14,8 @@ ops::ValueId experts(const Decoder& d, ops::ValueId x, ops::ValueId routes) {
   const ops::ValueId gate = d.p.expert_linear("ffn_gate_exps", "ffn_gate_exps", x, routes, in);
   const ops::ValueId up = d.p.expert_linear("ffn_up_exps", "ffn_up_exps", x, routes, in);
   const ops::ValueId act = d.p.clamped_gate("ffn_act_exps", gate, up, kGateAlpha, kGateLimit);
-  const ops::ValueId down = d.p.expert_linear("ffn_down_exps", "ffn_down_exps", act, routes, {d.n_experts(), n_used, width, d.h.d_model});
+  const ops::ValueId down =
+      d.p.expert_linear("ffn_down_exps", "ffn_down_exps", act, routes, {d.n_experts(), n_used, width, d.h.d_model});
   return d.p.expert_sum("ffn_moe", down, routes, true);
 }
 

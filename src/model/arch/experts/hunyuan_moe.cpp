@@ -1,5 +1,5 @@
-// Hunyuan-A13B: heads normed after their rotation, experts by softmax beside a shared one. Source: Hugging Face transformers,
-// modeling_hunyuan_v1_moe.
+// Hunyuan-A13B: heads normed after their rotation, experts by softmax beside a shared one. Source: Hugging Face
+// transformers, modeling_hunyuan_v1_moe.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

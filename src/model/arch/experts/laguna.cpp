@@ -1,5 +1,6 @@
-// Laguna: heads normed, what attention gives is multiplied by a softplus (of each head or of each element), windows in three of four layers with a plain
-// rotation of their own, YaRN and a partial one in the full layers, experts by sigmoid beside a shared one after dense layers.
+// Laguna: heads normed, what attention gives is multiplied by a softplus (of each head or of each element), windows in
+// three of four layers with a plain rotation of their own, YaRN and a partial one in the full layers, experts by
+// sigmoid beside a shared one after dense layers.
 #include <fmt/format.h>
 
 #include "assay/error.h"
@@ -11,7 +12,8 @@ namespace {
 int64_t gate_width(const Decoder& d) {
   const int64_t found = d.p.rows_of("attn_gate.weight"), all = d.n_heads() * d.h.value_dim;
   if (found == d.n_heads() || found == all) return found;
-  throw Error(Errc::bad_file, fmt::format("blk.{}.attn_gate.weight: needs a row for each of {} heads, or {}, found {}", d.p.layer(), d.n_heads(), all, found));
+  throw Error(Errc::bad_file, fmt::format("blk.{}.attn_gate.weight: needs a row for each of {} heads, or {}, found {}",
+                                          d.p.layer(), d.n_heads(), all, found));
 }
 
 }  // namespace
@@ -23,8 +25,10 @@ ops::ValueId laguna(const ArchInput& input, PlanBuilder& p) {
   const int64_t lead = d.leading_dense();
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(4, false);
-  const int64_t dim_windowed = input.keys.find_count("rope.dimension_count_swa", 2, d.h.head_dim).value_or(d.h.rope_dim);
-  const ops::RopeId rope_full = d.rope(Pairing::halves), rope_windowed = p.add_rope(make_rope(dim_windowed / 2 * 2, d.rope_theta_windowed(), false, {}));
+  const int64_t dim_windowed =
+      input.keys.find_count("rope.dimension_count_swa", 2, d.h.head_dim).value_or(d.h.rope_dim);
+  const ops::RopeId rope_full = d.rope(Pairing::halves),
+                    rope_windowed = p.add_rope(make_rope(dim_windowed / 2 * 2, d.rope_theta_windowed(), false, {}));
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];

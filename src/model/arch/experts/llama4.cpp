@@ -1,7 +1,7 @@
-// Llama 4: experts in every so-manieth layer whose weight, a sigmoid, multiplies what goes in, beside a shared one; three of four layers rotate, norm heads
-// without weights (not with 128 experts) and see blocks of 8,192 positions; the fourth sees all, does not rotate and scales queries with the position. With a
-// window of 0 in the file all layers rotate and see all positions.
-// Source: Hugging Face transformers, modeling_llama4.
+// Llama 4: experts in every so-manieth layer whose weight, a sigmoid, multiplies what goes in, beside a shared one;
+// three of four layers rotate, norm heads without weights (not with 128 experts) and see blocks of 8,192 positions; the
+// fourth sees all, does not rotate and scales queries with the position. With a window of 0 in the file all layers
+// rotate and see all positions. Source: Hugging Face transformers, modeling_llama4.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -9,7 +9,7 @@ namespace assay::model::arch {
 ops::ValueId llama4(const ArchInput& input, PlanBuilder& p) {
   using ops::ValueId;
   const Decoder d(input, p);
-  constexpr int32_t kPeriod = 4;        // layers 3, 7, 11, ... do not rotate; the file has no key for these numbers
+  constexpr int32_t kPeriod = 4;  // layers 3, 7, 11, ... do not rotate; the file has no key for these numbers
   constexpr int64_t kChunk = 8192;
   constexpr double kTemperature = 0.1;
   const RouteRule rule = d.route_rule(ops::Gating::sigmoid, false);

@@ -9,7 +9,8 @@ ops::ValueId mellum(const ArchInput& input, PlanBuilder& p) {
   const RouteRule rule = d.route_rule(ops::Gating::softmax, true);
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(4, true);
-  const ops::RopeId rope_full = d.rope(Pairing::halves), rope_windowed = d.plain_rope(Pairing::halves, d.rope_theta_windowed());
+  const ops::RopeId rope_full = d.rope(Pairing::halves),
+                    rope_windowed = d.plain_rope(Pairing::halves, d.rope_theta_windowed());
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];

@@ -1,4 +1,5 @@
-// MiMo-V2-Flash: keys wider than values, KV heads by layer, partial rotation, windows with sinks, what attention gives is scaled, experts by sigmoid.
+// MiMo-V2-Flash: keys wider than values, KV heads by layer, partial rotation, windows with sinks, what attention gives
+// is scaled, experts by sigmoid.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {
@@ -11,7 +12,8 @@ ops::ValueId mimo2(const ArchInput& input, PlanBuilder& p) {
   const int64_t window = d.window();
   const std::vector<bool> windowed = d.windowed_layers(1, false);
   const ops::RopeId rope_full = d.rope(Pairing::halves);
-  const ops::RopeId rope_windowed = d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
+  const ops::RopeId rope_windowed =
+      d.plain_rope(Pairing::halves, input.keys.find_positive("rope.freq_base_swa", 1e30).value_or(10000.0));
   ValueId x = d.embed();
   for (int32_t layer = 0; layer < d.n_layers; ++layer) {
     const bool local = windowed[static_cast<size_t>(layer)];

@@ -1,5 +1,5 @@
-// MiniMax M2: queries and keys normed over their whole width, partial rotation, experts by sigmoid with a bias for the choice. Source: Hugging Face
-// transformers, modeling_minimax_m2.
+// MiniMax M2: queries and keys normed over their whole width, partial rotation, experts by sigmoid with a bias for the
+// choice. Source: Hugging Face transformers, modeling_minimax_m2.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,6 @@
-// Mistral Small 4: as DeepSeek V3, with softmax for scores. Queries grow with the position where the file says so (attention.temperature_scale); the public
-// converter writes no such key, which is the same up to the original context. Source: Hugging Face transformers, modeling_mistral4.
+// Mistral Small 4: as DeepSeek V3, with softmax for scores. Queries grow with the position where the file says so
+// (attention.temperature_scale); the public converter writes no such key, which is the same up to the original context.
+// Source: Hugging Face transformers, modeling_mistral4.
 #include "model/arch/latent.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// OLMoE: queries and keys normed over their whole width, experts by softmax whose weights stay as they are. Source: Muennighoff et al. 2024,
-// arXiv:2409.02060.
+// OLMoE: queries and keys normed over their whole width, experts by softmax whose weights stay as they are. Source:
+// Muennighoff et al. 2024, arXiv:2409.02060.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,5 +1,5 @@
-// Qwen1.5-MoE and Qwen2-57B-A14B: Qwen2 with experts by softmax whose weights stay as they are, and a shared expert behind a sigmoid of its own.
-// Source: Qwen2 technical report, arXiv:2407.10671.
+// Qwen1.5-MoE and Qwen2-57B-A14B: Qwen2 with experts by softmax whose weights stay as they are, and a shared expert
+// behind a sigmoid of its own. Source: Qwen2 technical report, arXiv:2407.10671.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -1,4 +1,5 @@
-// Qwen3-30B-A3B, 235B-A22B, Coder: Qwen3 with experts by softmax, normalised. Source: Qwen3 technical report, arXiv:2505.09388.
+// Qwen3-30B-A3B, 235B-A22B, Coder: Qwen3 with experts by softmax, normalised. Source: Qwen3 technical report,
+// arXiv:2505.09388.
 #include "model/arch/decoder.h"
 
 namespace assay::model::arch {

@@ -15,8 +15,7 @@ using ops::ValueId;
 class Streams {
  public:
   explicit Streams(const Decoder& decoder)
-      : d_(decoder),
-        n_(d_.input.keys.count("hyper_connection.count", 1, 64)),
+      : d_(decoder), n_(d_.input.keys.count("hyper_connection.count", 1, 64)),
         rank_(d_.input.keys.count("hyper_connection.low_rank", 1, kWidthMax)) {}
 
   ValueId begin(ValueId x) const { return repeat("streams", x); }
