@@ -1,3 +1,4 @@
+// See attributes.h.
 #include "chat/attributes.h"
 
 #include <charconv>

@@ -1,3 +1,4 @@
+// See json_input.h.
 #include "chat/json_input.h"
 
 #include <algorithm>

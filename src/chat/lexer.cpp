@@ -1,3 +1,4 @@
+// See lexer.h.
 #include "chat/lexer.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See ops.h.
 #include "chat/ops.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See print.h.
 #include "chat/print.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See against.h.
 #include "convert/against.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// See arrange.h.
 #include "convert/arrange.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// See check.h.
 #include "convert/check.h"
 
 #include <fmt/format.h>

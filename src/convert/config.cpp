@@ -1,3 +1,4 @@
+// See config.h.
 #include "convert/config.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// See draft.h.
 #include "convert/draft.h"
 
 #include <fmt/format.h>

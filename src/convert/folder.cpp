@@ -1,3 +1,4 @@
+// See folder.h.
 #include "convert/folder.h"
 
 #include <fmt/format.h>

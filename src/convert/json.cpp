@@ -1,3 +1,4 @@
+// See json.h.
 #include "convert/json.h"
 
 #include <fmt/format.h>

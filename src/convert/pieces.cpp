@@ -1,3 +1,4 @@
+// See pieces.h.
 #include "convert/pieces.h"
 
 #include <fmt/format.h>

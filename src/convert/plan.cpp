@@ -1,3 +1,4 @@
+// See plan.h.
 #include "convert/plan.h"
 
 #include <fmt/format.h>

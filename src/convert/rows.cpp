@@ -1,3 +1,4 @@
+// See rows.h.
 #include "convert/rows.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See safetensors.h.
 #include "convert/safetensors.h"
 
 #include <fmt/format.h>

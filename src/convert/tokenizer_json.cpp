@@ -1,3 +1,4 @@
+// See tokenizer_json.h.
 #include "convert/tokenizer_json.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// See unigram_json.h.
 #include "convert/unigram_json.h"
 
 #include <fmt/format.h>

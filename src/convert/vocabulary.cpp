@@ -1,3 +1,4 @@
+// See vocabulary.h.
 #include "convert/vocabulary.h"
 
 #include <fmt/format.h>

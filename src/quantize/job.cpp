@@ -1,3 +1,4 @@
+// See job.h.
 #include "quantize/job.h"
 
 #include <fmt/format.h>

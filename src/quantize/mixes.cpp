@@ -1,3 +1,4 @@
+// See mixes.h.
 #include "quantize/mixes.h"
 
 #include <fmt/format.h>

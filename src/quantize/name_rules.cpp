@@ -1,3 +1,4 @@
+// See name_rules.h.
 #include "quantize/name_rules.h"
 
 #include <fmt/format.h>

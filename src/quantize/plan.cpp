@@ -1,3 +1,4 @@
+// See plan.h.
 #include "quantize/plan.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// See recipe.h.
 #include "quantize/recipe.h"
 
 #include <fmt/format.h>

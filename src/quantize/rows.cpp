@@ -1,3 +1,4 @@
+// See rows.h.
 #include "quantize/rows.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See weighing.h.
 #include "quantize/weighing.h"
 
 #include <fmt/format.h>

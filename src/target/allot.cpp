@@ -1,3 +1,4 @@
+// See allot.h.
 #include "target/allot.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See divergence.h.
 #include "target/divergence.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// See quantize_target.h.
 #include "commands/quantize_target.h"
 
 #include <fmt/format.h>

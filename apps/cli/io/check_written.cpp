@@ -1,3 +1,4 @@
+// See check_written.h.
 #include "io/check_written.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// See builtins.h.
 #include "chat/builtins/builtins.h"
 
 #include <algorithm>

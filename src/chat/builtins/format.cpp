@@ -1,3 +1,4 @@
+// See format.h.
 #include "chat/builtins/format.h"
 
 #include <algorithm>

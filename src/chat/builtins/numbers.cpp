@@ -1,3 +1,4 @@
+// See numbers.h.
 #include "chat/builtins/numbers.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// See strftime.h.
 #include "chat/builtins/strftime.h"
 
 #include <time.h>

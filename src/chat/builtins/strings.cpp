@@ -1,3 +1,4 @@
+// See strings.h.
 #include "chat/builtins/strings.h"
 
 #include <string.h>  // memmem

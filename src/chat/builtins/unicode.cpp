@@ -1,3 +1,4 @@
+// See unicode.h.
 #include "chat/builtins/unicode.h"
 
 #include <utf8proc.h>

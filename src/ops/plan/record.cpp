@@ -1,3 +1,4 @@
+// See record.h.
 #include "ops/plan/record.h"
 
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// Which encoder a processor gets, by its instruction set. See encoder.h.
 #include <algorithm>
 
 #include "quant/encode/encoder_sets.h"

@@ -1,3 +1,4 @@
+// The encoders as compiled for AVX-512. See encoder_sets.h.
 #include "quant/encode/encoder_sets.h"
 #include "quant/encode/encoder_table.h"
 #include "quant/encode/lanes_avx512.h"

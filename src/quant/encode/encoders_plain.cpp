@@ -1,3 +1,4 @@
+// The plain encoders, which the others have the bytes of. See encoder_sets.h.
 #include "quant/encode/encoder_sets.h"
 #include "quant/encode/encoder_table.h"
 #include "quant/encode/float_rows.h"

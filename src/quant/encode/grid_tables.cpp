@@ -1,3 +1,4 @@
+// See grid_tables.h.
 #include "quant/encode/grid_tables.h"
 
 #include "quant/codebooks.h"

@@ -156,12 +156,11 @@ struct Words {
 
 #define ASSAY_IF_USED(token, text) ".if " #token " < %c[used]\n" text ".endif\n"  // in a tile of fewer tokens
 // The registers of a tile in the assembler text below: token, its sums with the first and with the second group.
-#define ASSAY_TOKENS(X)                                                                                    \
-  X(0, 8, 20)                                                                                              \
-  X(1, 9, 21)                                                                                              \
-  X(2, 10, 22)                                                                                             \
-  X(3, 11, 23) X(4, 12, 24) X(5, 13, 25) X(6, 14, 26) X(7, 15, 27) X(8, 16, 28) X(9, 17, 29) X(10, 18, 30) \
-      X(11, 19, 31)
+#define ASSAY_TOKENS(X) \
+  X(0, 8, 20)           \
+  X(1, 9, 21)           \
+  X(2, 10, 22)          \
+  X(3, 11, 23) X(4, 12, 24) X(5, 13, 25) X(6, 14, 26) X(7, 15, 27) X(8, 16, 28) X(9, 17, 29) X(10, 18, 30) X(11, 19, 31)
 #define ASSAY_CLEAR(token, a, b)                                   \
   ASSAY_IF_USED(token, "vpxord %%zmm" #a ", %%zmm" #a ", %%zmm" #a \
                        "\n"                                        \

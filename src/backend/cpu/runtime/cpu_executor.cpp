@@ -144,13 +144,8 @@ class CpuExecutor final : public ops::Executor {
   }
 
   ops::CachePages pages() const override {
-    return {kCachePage,
-            cache_.tables().all().pool().n_pages(),
-            cache_.tables().n_free(),
-            cache_.page_bytes(),
-            cache_.window_bytes(),
-            cache_.used_bytes(),
-            true};
+    const int64_t n_pages = cache_.tables().all().pool().n_pages(), n_free = cache_.tables().n_free();
+    return {kCachePage, n_pages, n_free, cache_.page_bytes(), cache_.window_bytes(), cache_.used_bytes(), true};
   }
   int64_t n_pages_needed(int sequence, int64_t n_more) const override {
     ops::check_sequence(sequence, options_);

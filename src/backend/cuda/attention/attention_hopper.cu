@@ -180,8 +180,8 @@ class Rows {
       for (int width = 16; width >= 2; width /= 2) m[i] = larger_or_nan(m[i], __shfl_xor_sync(kWholeWarp, m[i], width));
       m[i] = m[i] * scale_later_;
     }
-    float lane[2][8] =
-        {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
+    // Of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0.
+    float lane[2][8] = {};
     float* p = own_probabilities(span);
     const int n = (max(min(any_end_, span.end) - span.begin, 0) + 31) / 32;
     float x[2][8];

@@ -56,6 +56,16 @@ __device__ void find_largest(const Seen& seen_by, const float* p, int first, int
   }
 }
 
+// Lanes32's tree, over the lanes that share eight queries.
+__device__ __forceinline__ void sum_lanes(const float (&lane)[2][8], float (&sum)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    sum[i] = lane[0][i] + lane[1][i];
+#pragma unroll
+    for (int width = 16; width >= 2; width /= 2) sum[i] = sum[i] + __shfl_xor_sync(kWholeWarp, sum[i], width);
+  }
+}
+
 // A lane has queries 8 (lane % 2) + i of the warp's and, of the scores, keys 64 G + 16 c + lane / 2.
 template <int kHeadDim>
 class Prefill {
@@ -149,8 +159,7 @@ class Prefill {
     put_scores<kN>(score);
   }
 
-  // The scores go where their probabilities will lie: a loop over them there is short, and what a thread reads is its
-  // own.
+  // The scores go where their probabilities will lie: a loop over them is short, and a thread reads its own.
   template <int kN>
   __device__ void put_scores(const float (&score)[4 * kN][8]) const {
     float* to = own_probabilities();
@@ -166,13 +175,11 @@ class Prefill {
     return p_ + warp_ * kWarpProbabilities + odd_ * kOddLanes + (groups_.begin % kSegment + l_) * 4;
   }
   __device__ Seen seen() const { return Seen(tokens_, warp_ * kWarpQueries + 8 * odd_, heads_log2_); }
-
   // Scores become probabilities, 0 where a key is masked; their maxima and sums enter into the factors of the merge.
   template <bool kWhole>
   __device__ void find_probabilities() {
-    float m[8], sum[8],
-        lane[2][8] =
-            {};  // of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0
+    // lane: of Lanes32 lane / 2 and 16 further; a masked key's 0 changes no bit of a sum that begins at +0.
+    float m[8], sum[8], lane[2][8] = {};
     const int n = 4 * groups_.n, first = groups_.begin + l_;
     float* p = own_probabilities();
     const Seen seen_by = seen();
@@ -200,12 +207,7 @@ class Prefill {
         write_queries(x[half], p + (k + half) * kStep);
       }
     }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      sum[i] = lane[0][i] + lane[1][i];
-#pragma unroll
-      for (int width = 16; width >= 2; width /= 2) sum[i] = sum[i] + __shfl_xor_sync(kWholeWarp, sum[i], width);
-    }
+    sum_lanes(lane, sum);
     merge_sums(m, sum);
   }
   // What the segment means for those before, a lane a query.

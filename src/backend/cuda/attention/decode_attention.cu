@@ -192,6 +192,18 @@ __device__ void score_key(int head_dim, int n_pieces, bool cached, const uint4 (
     add_piece(i, cached ? __ldcg(pieces + i * kKeyTile) : own_pieces[i]);
 }
 
+// Lanes32 over the keys of a head, by one warp.
+template <int kHeads>
+__device__ __forceinline__ float sum_of_keys(const float* p, int begin, int end, int lane) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const int i = 32 * w + lane;
+    if (i >= begin && i < end) sum = sum + p[i * kHeads];
+  }
+  return fold_lanes(sum);
+}
+
 // grid: key heads times their groups of kHeads query heads, segments.
 template <CacheType type_k, CacheType type_v, int kHeads>
 __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __grid_constant__ Task task) {
@@ -203,8 +215,8 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
             t = static_cast<int>(threadIdx.x);
   const int first_head = static_cast<int>(blockIdx.x) * kHeads;
   const int per_key = static_cast<int>(task.heads.n_heads / cache.n_kv_heads), kv_head = first_head / per_key;
-  SegmentPages pages(table_of_tile(cache, 0),
-                     blockIdx.y);  // of the right segment where there is no window; as long as the position takes
+  // Of the right segment where there is no window; as long as the position takes.
+  SegmentPages pages(table_of_tile(cache, 0), blockIdx.y);
   const int64_t position = task.heads.positions[0];
   const int64_t first_key = ops::first_visible(position, task.window), first = first_key / kSegment,
                 last = position / kSegment;
@@ -240,14 +252,13 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   }
   __syncthreads();
   wait_for_previous();
-  const bool own_staged =
-      holds_new && own < begin + task.tile_keys;  // else the value is read back from the cache with its tile
+  // Else the value is read back from the cache with its tile.
+  const bool own_staged = holds_new && own < begin + task.tile_keys;
   const bool stores = holds_new && (first_head % per_key == 0 || !own_staged);
   take_heads<type_k, type_v, kHeads>(task, kv_head, first_head, position, pages.of(end - 1), blockIdx.y == 0, holds_new,
                                      stores, q, angles, new_key,
                                      own_staged ? staged + (own - begin) * row_bytes : nullptr);
   __syncthreads();
-
   float score[kHeads] = {};
   if (visible) score_key<type_k, kHeads>(head_dim, n_pieces, cached, key, pieces, key_scales, q, new_key, score);
 #pragma unroll
@@ -269,16 +280,9 @@ __global__ void __launch_bounds__(kThreads, 2) decode_attention_kernel(const __g
   const int warp = t / 32, lane = t % 32;
   if (warp >= kWarps - kHeads) {  // Lanes32 over the keys, by warps that have the fewest columns of values
     const int g = warp - (kWarps - kHeads);
-    float sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const int i = 32 * w + lane;
-      if (i >= begin && i < end) sum = sum + p[i * kHeads + g];
-    }
-    sum = fold_lanes(sum);
+    const float sum = sum_of_keys<kHeads>(p + g, begin, end, lane);
     if (lane == 0) s.l[g] = sum;
   }
-
   constexpr int kGroup = kHeads == 1 ? 1 : 2, kColumns = kHeads == 1 ? 1 : 2;
   constexpr int kItems = (static_cast<int>(kHeadDimMax) / kColumns * (kHeads / kGroup) + kThreads - 1) / kThreads;
   Outputs<type_v, kHeads, kGroup, kColumns> out[kItems];

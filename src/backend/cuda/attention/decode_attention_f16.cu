@@ -265,9 +265,8 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   const int n_kv_heads = static_cast<int>(cache.n_kv_heads), per_key = static_cast<int>(heads.n_heads) / n_kv_heads;
   const int first_head = static_cast<int>(blockIdx.x) * kHeads, kv_head = first_head / per_key;
   const PageTable table = table_of_tile(cache, 0);
-  SegmentPages pages(
-      table,
-      static_cast<int>(blockIdx.y));  // of the right segment where there is no window; as long as the position takes
+  // Of the right segment where there is no window; as long as the position takes.
+  SegmentPages pages(table, static_cast<int>(blockIdx.y));
   const int position = heads.positions[0];
   const int first_key = static_cast<int>(ops::first_visible(position, task.window)), first = first_key / kSegment,
             last = position / kSegment;
@@ -277,10 +276,9 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   const int begin = max(first_key - segment, 0), end = min(position + 1 - segment, kSegment);
   const bool holds_new = i_segment == last, is_visible = t >= begin && t < end;
   const int own = holds_new ? end - 1 : kSegment;  // the key that is not in the cache yet
-
-  // Ahead of the wait: what earlier tokens left, the rotation, and where this token's heads come from and go to.
-  std::byte* place =
-      pages.of(end - 1);  // where the new key and value go: sooner or later, as registers or time are short
+  // Ahead of the wait: what earlier tokens left, the rotation, and where this token's heads come from and go to. place:
+  // of the new key and value, found sooner or later, as registers or time are short.
+  std::byte* place = pages.of(end - 1);
   const auto find_place = [&] {
     place += new_place<kDim>(cache, kv_head, position, threadIdx.x / 32 == kHeads);
     compute_now(place);
@@ -305,14 +303,13 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
 
   new_head.take(heads, s, staged + (own - begin) * kRowBytes);
   __syncthreads();
-
   if (t == own) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) key[i] = s.new_key[i];
   }
   float score[kHeads] = {};
-  if (t / 32 * 32 < end &&
-      t / 32 * 32 + 32 > begin) {  // warps that have no visible key leave the others the multiprocessor
+  // Warps that have no visible key leave the others the multiprocessor.
+  if (t / 32 * 32 < end && t / 32 * 32 + 32 > begin) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       float k[8];
@@ -329,7 +326,6 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   Columns<kColumns, kDim> out;
   if (g < kHeads) out.add_all(s.p[g], staged + 2 * j, end - begin);
   __syncthreads();
-
   const int n = last - first + 1;
   if (n == 1) {
     if (g < kHeads) {

@@ -51,6 +51,32 @@ ops::RopeSpec rope_of(const Case& c) {
   return rope;
 }
 
+// The cache's bytes: all keys, then all values.
+std::vector<std::byte> stored_by(const Case& c, const std::vector<float>& keys, const std::vector<float>& values) {
+  std::vector<std::byte> stored;
+  for (const auto& [type, x] : {std::pair{c.type_k, &keys}, std::pair{c.type_v, &values}}) {
+    std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(type, c.head_dim)));
+    for (size_t i = 0; i < x->size(); i += static_cast<size_t>(c.head_dim)) {
+      ops::cache_encode_ref(type, x->data() + i, c.head_dim, row.data());
+      stored.insert(stored.end(), row.begin(), row.end());
+    }
+  }
+  return stored;
+}
+
+std::vector<float> attended_by(const Case& c, const std::vector<float>& q, const std::vector<float>& keys,
+                               const std::vector<float>& values, float scale) {
+  const int64_t n = c.n_past + 1, kv_width = c.n_kv_heads * c.head_dim;
+  std::vector<float> y(q.size());
+  for (int64_t h = 0; h < c.n_heads; ++h) {
+    const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim;
+    ops::attention_ref(q.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, kv_width},
+                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past,
+                       {.scale = scale}, y.data() + h * c.head_dim);
+  }
+  return y;
+}
+
 void check_case(const Case& c) {
   constexpr int64_t kSequence = 1;
   constexpr float kEpsQ = 1e-5f, kEpsK = 1e-6f;
@@ -118,8 +144,8 @@ void check_case(const Case& c) {
   task.y = y.as<float>();
   task.window = c.window;
   task.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  task.n_segments = (n + ops::kAttentionSegment - 1) / ops::kAttentionSegment +
-                    1;  // one more than there are, as in a graph for several lengths
+  // One more than there are, as in a graph for several lengths.
+  task.n_segments = (n + ops::kAttentionSegment - 1) / ops::kAttentionSegment + 1;
   const DeviceBuffer partials = poisoned(static_cast<size_t>(c.n_heads * task.n_segments * (c.head_dim + 2)));
   task.partials = partials.as<float>();
   task.arrived = arrived.as<uint32_t>();
@@ -128,30 +154,17 @@ void check_case(const Case& c) {
   std::vector<float> keys = k_past, values = v_past;
   keys.insert(keys.end(), heads_k.rotated.begin(), heads_k.rotated.end());
   values.insert(values.end(), v.begin(), v.end());
-  std::vector<std::byte> stored;
-  for (const auto& [type, x] : {std::pair{c.type_k, &keys}, std::pair{c.type_v, &values}}) {
-    std::vector<std::byte> row(static_cast<size_t>(ops::cache_row_bytes(type, c.head_dim)));
-    for (size_t i = 0; i < x->size(); i += static_cast<size_t>(c.head_dim)) {
-      ops::cache_encode_ref(type, x->data() + i, c.head_dim, row.data());
-      stored.insert(stored.end(), row.begin(), row.end());
-    }
-  }
+  const std::vector<std::byte> stored = stored_by(c, keys, values);
   keys = as_cached(c.type_k, keys, c.head_dim), values = as_cached(c.type_v, values, c.head_dim);
-  std::vector<float> expected(q.size());
-  for (int64_t h = 0; h < c.n_heads; ++h) {
-    const int64_t kv = h / (c.n_heads / c.n_kv_heads) * c.head_dim;
-    ops::attention_ref(heads_q.rotated.data() + h * c.head_dim, {keys.data() + kv, n, c.head_dim, kv_width},
-                       {values.data() + kv, n, c.head_dim, kv_width}, ops::first_visible(c.n_past, c.window), c.n_past,
-                       {.scale = task.scale}, expected.data() + h * c.head_dim);
-  }
-  for (const int multiprocessors :
-       {132, 1}) {  // of few, heads are taken four at a time; the second run finds the counters as the first did
+  const std::vector<float> expected = attended_by(c, heads_q.rotated, keys, values, task.scale);
+  // Of few, heads are taken four at a time; the second run finds the counters as the first did.
+  for (const int multiprocessors : {132, 1}) {
     decode_attention(task, Queue(nullptr, false, multiprocessors));
     EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
         << c << ", " << multiprocessors << " multiprocessors";
     std::vector<std::byte> seen;
-    cache.visit(kSequence, n,
-                [&](std::span<const std::byte> bytes) { seen.insert(seen.end(), bytes.begin(), bytes.end()); });
+    const auto see = [&](std::span<const std::byte> bytes) { seen.insert(seen.end(), bytes.begin(), bytes.end()); };
+    cache.visit(kSequence, n, see);
     EXPECT_TRUE(seen == stored) << c << ": the cache's bits";
     if (!c.observed) continue;
     EXPECT_TRUE(same_floats(download<float>(q_rotated.data(), q.size()), heads_q.rotated)) << c;

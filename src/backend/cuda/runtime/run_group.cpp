@@ -53,6 +53,14 @@ bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r) {
   return true;
 }
 
+// Whether the group ends with the gate or the norm that makes x, and can leave it rounded.
+bool makes_rounded(const DeviceState& s, const FusionGroup& group, ops::ValueId x) {
+  if (group.kind == FusionGroup::Kind::norm) return record_of<ops::RmsNorm>(s, group.norm).y == x;
+  if (group.kind != FusionGroup::Kind::op) return false;
+  const auto* gate = s.plan.ops[static_cast<size_t>(group.ops.front())].as<ops::Gate>();
+  return gate != nullptr && is_usual(s.plan, *gate) && gate->y == x;
+}
+
 class GroupLauncher {
  public:
   GroupLauncher(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue)
@@ -226,14 +234,7 @@ class GroupLauncher {
   bool halves_are_made(ops::ValueId x) const {
     if (&group_ == s_.schedule.groups.data() || s_.n_tokens == 1) return false;
     const FusionGroup& before = *(&group_ - 1);
-    const auto* gate = before.kind == FusionGroup::Kind::op
-                           ? s_.plan.ops[static_cast<size_t>(before.ops.front())].as<ops::Gate>()
-                           : nullptr;
-    if (gate != nullptr && !is_usual(s_.plan, *gate)) return false;
-    const bool makes = gate != nullptr
-                           ? gate->y == x
-                           : before.kind == FusionGroup::Kind::norm && record<ops::RmsNorm>(before.norm).y == x;
-    return makes && halves_from(before, x) != tensor::DType::F32;
+    return makes_rounded(s_, before, x) && halves_from(before, x) != tensor::DType::F32;
   }
   // Of a product that reads floats, for the batch; of none of its rows, as of one.
   const FloatRow& row_of_floats(int32_t op) const {
