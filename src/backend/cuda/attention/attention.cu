@@ -110,7 +110,7 @@ __device__ void sum_and_merge(const float* p, Shared<kQueries>& s) {
   }
 }
 
-__device__ void wait_for_values() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ void wait_for_values() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 
 // Adds keys key .. tile_end of the segment to column j of kGroup queries' outputs; rows: of key `tile_begin` on.
 template <CacheType type, int kQueries, int kGroup>

@@ -377,7 +377,8 @@ void start_any(const AttentionTask& task, int n_processors, const Queue& queue) 
   constexpr double kFewTime = head_dim == 64 ? 0.61 : 0.55;  // of Many's, for as many keys
   const auto many = static_cast<double>(longest_walk<Many>(task, n_processors)),
              few = static_cast<double>(longest_walk<Few>(task, n_processors));
-  kFewTime* few < many ? start<Few>(task, n_processors, queue) : start<Many>(task, n_processors, queue);
+  if (few * kFewTime < many) return start<Few>(task, n_processors, queue);
+  start<Many>(task, n_processors, queue);
 }
 
 }  // namespace

@@ -45,11 +45,12 @@ struct SegmentPages {
 };
 
 __device__ inline void copy_piece(const std::byte* from, std::byte* to) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from)
                : "memory");
 }
-__device__ inline void end_pieces() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void end_pieces() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 
 // Rows begin .. end of a segment's values on their way into shared memory, by n_threads threads; the wait for them is
 // another. at: of the head in a page.

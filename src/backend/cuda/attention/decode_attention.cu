@@ -45,7 +45,7 @@ struct Shared {
   MergeShared<kHeads> merge;
 };
 
-__device__ void wait_for_rows() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ void wait_for_rows() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 
 template <int kHeads>
 __device__ float head_maximum(float score, bool inside, int g, Shared<kHeads>& s) {

@@ -319,7 +319,7 @@ __device__ __forceinline__ void attend(const DecodeAttentionTask& task) {
   }
   float m[kHeads];
   find_probabilities(score, task.scale, is_visible, t - begin, s, m);
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  asm volatile("cp.async.wait_all;" : : : "memory");
   __syncthreads();
   sum_probabilities(begin, end, s);
   const int g = t / kOfHead, j = t % kOfHead * kColumns;

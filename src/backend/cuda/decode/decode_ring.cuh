@@ -62,14 +62,14 @@ __device__ inline int chunk_begin(int chunk, int n_blocks) {
 
 // The warps of a block meet when the barriers of its slots are made; those that make them do not wait.
 __device__ inline void slots_made(int n_fillers) {
-  asm volatile("bar.arrive 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory");
+  asm volatile("bar.arrive 2, %0;" : : "r"(kWalkerThreads + 32 * n_fillers) : "memory");
 }
 __device__ inline void wait_for_slots(int n_fillers) {
-  asm volatile("bar.sync 2, %0;" ::"r"(kWalkerThreads + 32 * n_fillers) : "memory");
+  asm volatile("bar.sync 2, %0;" : : "r"(kWalkerThreads + 32 * n_fillers) : "memory");
 }
 
 __device__ inline void arrive_when_fetched(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" : : "r"(barrier) : "memory");
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -112,8 +112,9 @@ struct Runs {
       asm volatile(
           "{\n.reg .pred done;\nAGAIN:\n"
           "mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
-          "@!done bra AGAIN;\n}\n" ::"r"(barrier),
-          "r"(parity)
+          "@!done bra AGAIN;\n}\n"
+          :
+          : "r"(barrier), "r"(parity)
           : "memory");
     }
   }

@@ -327,7 +327,9 @@ inline constexpr int kWalkerThreads = 256, kWalkersMax = kWalkerThreads / 32;
 struct MadeByWalkers {
   static __device__ int makers(const DecodeSource&) { return kWalkerThreads; }
   static __device__ int turn(const DecodeSource&) { return 8 * kWalkerThreads; }
-  static __device__ void meet(const DecodeSource&) { asm volatile("bar.sync 1, %0;" ::"n"(kWalkerThreads) : "memory"); }
+  static __device__ void meet(const DecodeSource&) {
+    asm volatile("bar.sync 1, %0;" : : "n"(kWalkerThreads) : "memory");
+  }
 };
 
 // x = a + rms_norm(b) in `floats`, the rare case.

@@ -46,7 +46,7 @@ struct StepTask {
 inline constexpr int kStepSlotsMax = 6 * kWalkersMax, kStepBarrierBytes = 8 * kStepSlotsMax + 128;
 
 __device__ inline void fetch_4(uint32_t to, const uint8_t* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" : : "r"(to), "l"(from) : "memory");
 }
 
 // Of a block, as a kernel is made for them; 0: as many as the task says.

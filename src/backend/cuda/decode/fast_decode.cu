@@ -60,7 +60,7 @@ struct RowHalves {
   static __device__ int makers(const DecodeSource& source) { return source.w != nullptr ? kMakers : kThreads; }
   static __device__ int turn(const DecodeSource& source) { return kept(8 * makers(source)); }
   static __device__ void meet(const DecodeSource& source) {
-    asm volatile("bar.sync 1, %0;" ::"r"(makers(source)) : "memory");
+    asm volatile("bar.sync 1, %0;" : : "r"(makers(source)) : "memory");
   }
   static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
   __device__ RowHalves(uint8_t* memory, int width) : x(memory), chunk_of(width / 32) {}

@@ -11,7 +11,7 @@
 
 namespace assay::backend::cuda::superblocks {
 
-__device__ inline void meet_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory"); }
+__device__ inline void meet_multipliers() { asm volatile("bar.sync 1, %0;" : : "n"(2 * kGroupThreads) : "memory"); }
 
 template <class Kind>
 struct TreeChains : TileChains<Kind::kTokens / 8> {
@@ -82,7 +82,7 @@ struct TreeChains : TileChains<Kind::kTokens / 8> {
     }
   }
   __device__ void meet_group() const {
-    asm volatile("bar.sync %0, %1;" ::"r"(4 + group()), "n"(kGroupThreads) : "memory");
+    asm volatile("bar.sync %0, %1;" : : "r"(4 + group()), "n"(kGroupThreads) : "memory");
   }
 
   // Chunk `chunk` of the item's n has ended. The last leaves the item's sum in the chains; otherwise the next chunk

@@ -14,10 +14,10 @@ namespace assay::backend::cuda::superblocks {
 
 // Barriers 2 and 3: the turns of group 0 and 1.
 __device__ inline void take_turn(int group) {
-  asm volatile("bar.sync %0, %1;" ::"r"(2 + group), "n"(2 * kGroupThreads) : "memory");
+  asm volatile("bar.sync %0, %1;" : : "r"(2 + group), "n"(2 * kGroupThreads) : "memory");
 }
 __device__ inline void give_turn(int group) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(3 - group), "n"(2 * kGroupThreads) : "memory");
+  asm volatile("bar.arrive %0, %1;" : : "r"(3 - group), "n"(2 * kGroupThreads) : "memory");
 }
 template <class Kind>
 struct Multiplier : TreeChains<Kind> {

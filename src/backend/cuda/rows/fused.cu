@@ -25,7 +25,7 @@ __global__ void norm_kernel(NormTask task) {
   const int d = static_cast<int>(task.d), step = blockDim.x;
   const int64_t at = int64_t{blockIdx.x} * d;
   for (int j = threadIdx.x * 32; j < d; j += step * 32)
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(task.w + j));  // ahead of the wait
+    asm volatile("prefetch.global.L1 [%0];" : : "l"(task.w + j));  // ahead of the wait
   wait_for_previous();
   if (task.pre_w != nullptr) {
     for (int j = threadIdx.x; j < d; j += step) row[j] = task.b[at + j];

@@ -7,7 +7,7 @@
 namespace assay::backend::cuda {
 
 __device__ inline void set_flag(uint32_t* flag, uint32_t round) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(round) : "memory");
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(round) : "memory");
 }
 __device__ inline uint32_t read_flag(const uint32_t* flag) {
   uint32_t round;

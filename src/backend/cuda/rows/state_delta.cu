@@ -254,14 +254,14 @@ constexpr int kPlaces = 4;
 template <int kRows, bool kByRow>
 using DeltaRing = DeltaTokens<kRows, kByRow, kPlaces>;
 
-__device__ void meet() { asm volatile("bar.sync 1, 96;" ::: "memory"); }
+__device__ void meet() { asm volatile("bar.sync 1, 96;" : : : "memory"); }
 __device__ void start_copy(float* to, const float* from) {
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" : : "r"(shared), "l"(from) : "memory");
 }
 template <int kLeft>
 __device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+  asm volatile("cp.async.wait_group %0;" : : "n"(kLeft) : "memory");
 }
 
 // Step u has the tokens from u on come: each is there a step before it is worked on.
@@ -281,7 +281,7 @@ __device__ void bring_tokens(const DeltaTask& task, const DeltaHead& at, const S
     if (lane == 0) start_copy(&ring.strength[place], task.strength + at.of_head(task, t));
     if (!kByRow && lane == 1) start_copy(ring.e[place], task.decay + at.decay(task, t));
   };
-  const auto end_group = [] { asm volatile("cp.async.commit_group;" ::: "memory"); };
+  const auto end_group = [] { asm volatile("cp.async.commit_group;" : : : "memory"); };
   bring(0);
   end_group();
   if (piece.n > 1) bring(1);

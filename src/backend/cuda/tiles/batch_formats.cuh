@@ -65,7 +65,7 @@ __device__ inline void copy_part(const uint8_t*& from, uint32_t to, int blocks) 
   from += kBytes;
 }
 __device__ inline void copy_4(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" : : "r"(to), "l"(from) : "memory");
 }
 
 // A superblock of 16 * kM rows in shared memory, for the formats of 4 and 5 bits.

@@ -58,7 +58,7 @@ __device__ inline uint32_t cluster_rank() {
   return rank;
 }
 __device__ inline void meet_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" : : : "memory");
 }
 __device__ inline float4 floats_of_block(uint32_t shared, uint32_t rank) {
   uint32_t there;

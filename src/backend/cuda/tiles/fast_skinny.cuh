@@ -160,7 +160,7 @@ class OneColumn {
 
  private:
   __device__ static void store(uint32_t to, uint32_t x) {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+    asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(x) : "memory");
   }
   uint32_t from_;  // the lane's row of the first two steps
   int first_, moves_;

@@ -113,8 +113,9 @@ class BlockStages {
       const uint2 low = four_halves(words.w[2 * i], scale[i / 2], minimum[i / 2], offset);
       const uint2 high = four_halves(words.w[2 * i + 1], scale[i / 2], minimum[i / 2], offset);
       const uint32_t to = stage_ + static_cast<uint32_t>(row() * kRowBytes + ((first / 8 + i) ^ (row() % 8)) * 16);
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(low.x), "r"(low.y), "r"(high.x),
-                   "r"(high.y)
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "r"(to), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y)
                    : "memory");
     }
   }

@@ -63,15 +63,16 @@ __device__ inline uint32_t cluster_rank() {
 // All threads of the cluster; what they wrote before is seen after.
 __device__ inline void meet_cluster() {
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" : : : "memory");
 }
 // Arrives at the barrier of the block with this rank. What it allows is a copy over what the tensor cores have read,
 // which their group's end tells; so nothing is released to the whole cluster, which would wait for all memory.
 __device__ inline void arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier),
-      "r"(rank)
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n"
+      :
+      : "r"(barrier), "r"(rank)
       : "memory");
 }
 // copy_box to the same place of the blocks whose bits are set; the bytes count at the barrier of each.
@@ -79,8 +80,9 @@ __device__ inline void copy_box_to_all(uint32_t to, const CUtensorMap& map, int 
                                        uint32_t ranks) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, "
-      "%3}], [%4], %5;" ::"r"(to),
-      "l"(&map), "r"(first), "r"(second), "r"(barrier), "h"(static_cast<uint16_t>(ranks))
+      "%3}], [%4], %5;"
+      :
+      : "r"(to), "l"(&map), "r"(first), "r"(second), "r"(barrier), "h"(static_cast<uint16_t>(ranks))
       : "memory");
 }
 

@@ -33,7 +33,9 @@ struct FastBF16 {
 
 // 16 bytes of weights, whose neighbours are wanted soon, from global to shared memory; without `inside` zeros.
 __device__ inline void copy_weights(uint32_t to, const uint16_t* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"(from), "r"(inside ? 16 : 0)
                : "memory");
 }
 

@@ -11,13 +11,13 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 // 16 bytes from global to shared memory; without `inside` zeros.
 __device__ inline void copy_16(uint32_t to, const void* from, bool inside) {
   const int n = inside ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(n) : "memory");
 }
-__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 // Waits until at most n of the groups of copies are under way.
 template <int n>
 __device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+  asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 }
 
 // 8 x 16 bytes each: lane l names row l % 8 of matrix l / 8 and receives word l % 4 of row l / 4 of every matrix.

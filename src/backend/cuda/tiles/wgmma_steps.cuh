@@ -11,80 +11,83 @@ namespace assay::backend::cuda {
 
 // A barrier's phase ends when `count` have arrived.
 __device__ inline void make_barrier(uint32_t barrier, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(count) : "memory");
 }
-__device__ inline void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
 // The same for the copies of a block that is no part of a cluster: the fence above has taken up to 3,400 clocks while
 // other warps copied.
-__device__ inline void barriers_made_for_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void barriers_made_for_copies() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 __device__ inline void arrive(uint32_t barrier) {
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}\n" ::"r"(barrier) : "memory");
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}\n" : : "r"(barrier) : "memory");
 }
 // Arrives, and lets the phase end only when so many bytes have been copied.
 __device__ inline void arrive_with_bytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}\n" ::"r"(barrier),
-               "r"(bytes)
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}\n"
+               :
+               : "r"(barrier), "r"(bytes)
                : "memory");
 }
 // The box of `map` at (first, second) to shared memory, by the copy engine; its bytes count at the barrier.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int first, int second, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-          to),
-      "l"(&map), "r"(first), "r"(second), "r"(barrier)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+               :
+               : "r"(to), "l"(&map), "r"(first), "r"(second), "r"(barrier)
+               : "memory");
 }
 // So many bytes, neighbours in both, by the copy engine; they count at the barrier.
 __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :
+               : "r"(to), "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 __device__ inline void wait_phase(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nAGAIN:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra AGAIN;\n}\n" ::"r"(barrier),
-      "r"(parity)
+      "@!done bra AGAIN;\n}\n"
+      :
+      : "r"(barrier), "r"(parity)
       : "memory");
 }
 // The way back from shared memory, as this thread's stores, which wait_stores() waits for.
 __device__ inline void store_bytes(void* to, uint32_t from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(to),
-               "r"(from), "r"(bytes)
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;"
+               :
+               : "l"(to), "r"(from), "r"(bytes)
                : "memory");
 }
 // A box of `map` at (first, second) from shared memory, whose part outside is left out, as this thread's stores, too.
 __device__ inline void store_box(const CUtensorMap& map, int first, int second, uint32_t from) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(
-          &map),
-      "r"(first), "r"(second), "r"(from)
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;"
+      :
+      : "l"(&map), "r"(first), "r"(second), "r"(from)
       : "memory");
 }
-__device__ inline void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ inline void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" : : : "memory"); }
 // What was stored before to the device's memory is seen by the copy engine after.
-__device__ inline void show_to_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+__device__ inline void show_to_copies() { asm volatile("fence.proxy.async.global;" : : : "memory"); }
 
 // What was written to shared memory before is seen by the tensor cores, and by the copy engine, after.
-__device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 
 template <int kRegisters>
 __device__ inline void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kRegisters));
 }
 template <int kRegisters>
 __device__ inline void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kRegisters));
 }
 
 // Registers written so far may be read by products from here on; products up to here belong to one group; all groups
 // are done.
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
 template <int n>
 __device__ inline void wait_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(n) : "memory");
 }
 
 // Columns as the products read them. Swizzled: 128 bytes a column, the pieces of 16 of column c exchanged by c % 8.

@@ -48,7 +48,7 @@ __device__ int tiles_of(const MmaTasks& tasks) {
 }
 
 __device__ inline void store_word(uint32_t shared, float x) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory");
+  asm volatile("st.shared.f32 [%0], %1;" : : "r"(shared), "f"(x) : "memory");
 }
 
 // The chains of a thread's outputs, element e % 4 of column tile e / 4, whose sums wait for others or end in y.
