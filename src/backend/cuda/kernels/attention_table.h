@@ -4,7 +4,7 @@
 //
 //   name                  for          heads           cache      card     kernel
 //   fast decode attention one token    64, 128         f16        any      attention/fast_attention.cu, mode fast
-//   decode attention      one token    8 n, 32 n q8_0  any        any      attention/decode_attention.cu, _f16.cu
+//   decode attention      one token    8 n, 32 n q8_0  any        any      attention/decode_attention*.cu
 //   fast batch attention  alone        64, 128         f16        any      the same
 //   batch attention       alone        8 n, 32 n q8_0  any        any      attention/batch_attention.cu
 //   split attention       alone        up to 512       any        any      attention/attention.cu
