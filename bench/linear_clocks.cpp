@@ -1,7 +1,7 @@
 // Clocks that the products of one token take on a machine whose clock and neighbours change: each run stands between
 // two chains of additions, of one clock each, and counts where both took as long. Prints clocks a step of 8 blocks, the
-// least (the 2nd percentile) and the quartile, weights in cache. linear_clocks SET FORMAT...   e.g. linear_clocks avx2
-// Q4_K Q6_K
+// least (the 2nd percentile) and the quartile, weights in cache.
+// linear_clocks SET FORMAT...   e.g. linear_clocks avx2 Q4_K Q6_K
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -1,5 +1,6 @@
 // Speed of the matrix kernels on one core: bytes of weights per second and multiply-adds per second for each format,
-// kernel set, number of tokens and of planes (0: mode f32).   micro_linear [--benchmark_filter=Q4_K/avx512/.*]
+// kernel set, number of tokens
+// and of planes (0: mode f32).   micro_linear [--benchmark_filter=Q4_K/avx512/.*]
 #include <benchmark/benchmark.h>
 
 #include <string>

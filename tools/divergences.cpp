@@ -1,7 +1,8 @@
 // KL divergences of many files from one: the base's logits are made once and kept (scored tokens x vocabulary x 4
-// bytes), where `assay perplexity --against` runs the base anew for each file. Chunks, scored tokens and divergences
-// are that command's.   usage: divergences BASE TEXT CHUNK_TOKENS N_CHUNKS THREADS Each line of standard input is a
-// file's path; its answer is a line: the divergence of every scored token, or "error: ...".
+// bytes), where `assay perplexity --against`
+// runs the base anew for each file. Chunks, scored tokens and divergences are that command's.   usage: divergences BASE TEXT CHUNK_TOKENS N_CHUNKS THREADS
+// Each line of standard input is a file's path; its answer is a line: the divergence of every scored token, or "error:
+// ...".
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

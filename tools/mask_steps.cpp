@@ -1,12 +1,9 @@
 // Answers drawn at random from a constraint's masks, for another library to judge (tools/judge_masks.py), and what
 // masks cost.
-//   mask_steps tokens MODEL                 the vocabulary: a line of JSON a token, {"bytes": hex, "end": bool,
-//   "control": bool} mask_steps steps MODEL N SEED <LIST     a line of LIST is a schema; N answers each, as lines of
-//   JSON {"line", "ids", "masks", "text", "whole"}, where a mask is
-//                                           the allowed ids as ranges [first, last]; one that is refused has {"line",
-//                                           "refused"}
-//   mask_steps cost MODEL N SEED <LIST      microseconds of the processor for a mask, over all draws of such answers:
-//   median, mean, p99, most; and the slowest, with the answers before them
+//   mask_steps tokens MODEL                 the vocabulary: a line of JSON a token, {"bytes": hex, "end": bool, "control": bool}
+//   mask_steps steps MODEL N SEED <LIST     a line of LIST is a schema; N answers each, as lines of JSON {"line", "ids", "masks", "text", "whole"}, where a mask is
+//                                           the allowed ids as ranges [first, last]; one that is refused has {"line", "refused"}
+//   mask_steps cost MODEL N SEED <LIST      microseconds of the processor for a mask, over all draws of such answers: median, mean, p99, most; and the slowest, with the answers before them
 #include <fmt/format.h>
 #include <time.h>
 

@@ -1,8 +1,8 @@
 // Whether llama.cpp loads files and runs them: of each one line, with the eight tokens that it thinks most likely after
-// "The capital of France is". Exit code 1 where a file does not load or its logits are no numbers.   usage:
-// run_llama_cpp MODEL.gguf...
+// "The capital of France is".
+// Exit code 1 where a file does not load or its logits are no numbers.   usage: run_llama_cpp MODEL.gguf...
 //   g++ -std=c++17 -O1 tools/run_llama_cpp.cpp -ILLAMA_CPP/include -ILLAMA_CPP/ggml/include -LBUILD/bin -lllama -lggml
-//   -lggml-base -Wl,-rpath,BUILD/bin
+//     -lggml-base -Wl,-rpath,BUILD/bin
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,7 +1,8 @@
 // A model to measure quantisation on, made of a quantised one: its weights as BF16, each moved at random by up to half
-// a step of the format it came in. Without that the weights lie on a grid, and a format whose grid is the same looks
-// better than it is.   usage: step_noise IN OUT [DRAW] DRAW, 0 unless given, is the number of the noise: how far a
-// file's divergence depends on which weights were rounded up is seen with others.
+// a step of the format it came
+// in. Without that the weights lie on a grid, and a format whose grid is the same looks better than it is.   usage: step_noise IN OUT [DRAW]
+// DRAW, 0 unless given, is the number of the noise: how far a file's divergence depends on which weights were rounded
+// up is seen with others.
 #include <charconv>
 #include <cstdio>
 #include <cstring>

@@ -3,10 +3,9 @@
 //
 // With u the declared unit roundoff, gamma(n) = n u / (1 - n u), d* the error that the inputs themselves carry (zero
 // where they were observed), and step(x) half the quantisation step of x's block:
-//   linear     linear_bound.h: (gamma(n) |w| |x| + |w| (step(x) + dx)), |w| |x| by Cauchy-Schwarz over every 32
-//   elements of the row attention  attention_bound.h: scores: gamma |q| |k| scale + rounding of k in the cache's type;
-//   from them the shares; values likewise others     a few u of the magnitudes that are added, as local_op.cpp derives
-//   beside each formula
+//   linear     linear_bound.h: (gamma(n) |w| |x| + |w| (step(x) + dx)), |w| |x| by Cauchy-Schwarz over every 32 elements of the row
+//   attention  attention_bound.h: scores: gamma |q| |k| scale + rounding of k in the cache's type; from them the shares; values likewise
+//   others     a few u of the magnitudes that are added, as local_op.cpp derives beside each formula
 // Where a source follows our own contract its quantisation is known to the bit. Then there is a second, much tighter
 // test, "as declared": the op in float64 from the inputs as they are after quantisation, against the float roundings
 // alone. Source of the method: Higham 2002, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4.

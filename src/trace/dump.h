@@ -3,9 +3,9 @@
 //
 //   header   "ASSAYDMP", u32 version = 1, u32 length, JSON of that length (DumpHeader), u64 XXH3-64 of all that
 //   records  u32 kind: 1 a batch begins (tokens, positions, sequences, outputs), 2 a tensor (name, n_rows, width,
-//   element type f32 or f64,
-//            values row-major); u64 length of the payload, the payload, u64 XXH3-64 of kind, length and payload
-//   trailer  u32 kind 0, u64 number of records, XXH3-128 of all bytes before it; a file without it was cut
+//     element type f32 or f64, values row-major); u64 length of the payload, the payload, u64 XXH3-64 of kind, length
+//     and payload trailer  u32 kind 0, u64 number of records, XXH3-128 of all bytes before it; a file without it was
+//     cut
 // All integers little-endian.
 #pragma once
 

@@ -1,9 +1,8 @@
 // Asks llama.cpp 0.5.0 which type its mixes give each tensor, for models of several shapes, and writes recipes.json.
-// What `llama-quantize
-// --dry-run` prints is what this function of it returns. Not part of the build: only its file llama-quant.cpp is
-// compiled, and of the rest the linker takes what is there:
+// What `llama-quantize --dry-run` prints is what this function of it returns. Not part of the build: only its file
+// llama-quant.cpp is compiled, and of the rest the linker takes what is there:
 //   g++ -std=c++17 -I LLAMA/src -I LLAMA/include -I LLAMA/ggml/include make_recipes.cpp -L LIBS -lggml-base
-//   -Wl,--unresolved-symbols=ignore-all
+//     -Wl,--unresolved-symbols=ignore-all
 #include <cstdio>
 #include <cstdlib>
 #include <new>

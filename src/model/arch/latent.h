@@ -1,7 +1,6 @@
 // Multi-head latent attention: keys and values of all heads are made from one short vector a token, c, and one rotated
 // key that all heads share. Two forms of the same numbers, as the file's tensors have it:
-//   attn_k_b, attn_v_b  absorbed: every head's query is taken through attn_k_b, the cache keeps (c | k_rope) alone, a
-//   value is the c of its key, and what
+//   attn_k_b, attn_v_b  absorbed: every head's query is taken through attn_k_b, the cache keeps (c | k_rope) alone, a value is the c of its key, and what
 //                       attention gives goes through attn_v_b;
 //   attn_kv_b           expanded: keys (nope | rope) and values of every head are made and kept.
 // Source: DeepSeek-V2, arXiv:2405.04434.

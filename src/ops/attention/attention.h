@@ -4,29 +4,28 @@
 //   y[j] = sum_p softmax(scale * q . k[p])[p] * v[p, j]   over the visible positions p
 //
 // Visible to a query at position t: every p <= t of its sequence; in a layer with a window only those with t - p <
-// window,
-//   in one with chunks only those of the same chunk. Where attention is not causal (an encoder's): every p of its
-//   sequence; in a layer with a window those with |t - p| <= window / 2.
+//   window, in one with chunks only those of the same chunk. Where attention is not causal (an encoder's): every p of
+//   its sequence; in a layer with a window those with |t - p| <= window / 2.
 // Bits (numerics contract, section 5):
 //   Read back: keys and values are what the cache stores, also for tokens of the running batch. f32: themselves; f16:
-//   rounded to nearest
-//     even, widened exactly; q8_0: blocks of 32 elements quantised as A32 with one plane (section 1), the scale rounded
-//     to f16, the value is scale * q, one rounding. Where values lie in the keys (CacheLayer::values_in_keys) a value
-//     is the first elements of its key as read back.
+//     rounded to nearest even, widened exactly; q8_0: blocks of 32 elements quantised as A32 with one plane (section
+//     1), the scale rounded to f16, the value is scale * q, one rounding. Where values lie in the keys
+//     (CacheLayer::values_in_keys) a value is the first elements of its key as read back.
 //   Score: chain of fma(q[j], k[j], .) over j ascending from +0; then * scale, one rounding; then num::softcap, where
-//   there is one. Segment: 256 positions, aligned to absolute position. Over its visible keys: m = maximum of the
-//   scores that are numbers (-infinity
-//     if there is none); p = exp(s - m); l = sum of the p, key at position t in lane t % 32 (Lanes32), folded; o[j] =
-//     chain of fma(p, v[j], .) over keys ascending from +0. A masked key takes no part in any of these.
+//     there is one.
+//   Segment: 256 positions, aligned to absolute position. Over its visible keys: m = maximum of the scores that are
+//     numbers (-infinity if there is none); p = exp(s - m); l = sum of the p, key at position t in lane t % 32
+//     (Lanes32), folded; o[j] = chain of fma(p, v[j], .) over keys ascending from +0. A masked key takes no part in any
+//     of these.
 //   Segments ascending, the first visible one as it is, each further one (m', l', o') merged by: M = max(m, m'), a =
-//   exp(m - M),
-//     b = exp(m' - M), l = fma(l, a, l' * b), o = fma(o, a, o' * b), m = M.
+//     exp(m - M), b = exp(m' - M), l = fma(l, a, l' * b), o = fma(o, a, o' * b), m = M.
 //   A sink z, where there is one, is merged last, as a segment with m' = z, l' = 1 and no values: l = fma(l, a, b), o =
-//   o * a. y = o / l. So a row's bits depend on its query, its position and its visible keys alone. A NaN among a
-//   query's scores makes all its outputs NaN.
+//     o * a.
+//   y = o / l.
+//   So a row's bits depend on its query, its position and its visible keys alone. A NaN among a query's scores makes
+//     all its outputs NaN.
 // Why one chain a score: keys lie side by side in a SIMD register, no fold is needed, and a query's row of scores is
-// one column block of a
-//   matrix product whose inner sum is never split.
+//   one column block of a matrix product whose inner sum is never split.
 // Source: Vaswani et al. 2017, arXiv:1706.03762; merging of partial softmax: Milakov and Gimelshein 2018,
 // arXiv:1805.02867.
 #pragma once

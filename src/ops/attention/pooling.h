@@ -2,9 +2,8 @@
 //   mean: y[j] = (sum_t x[t, j]) / n    cls: y = x[0]    last: y = x[n - 1]
 //   dense: y[i] = sum_j W[i, j] x[j]    unit: y[j] = x[j] / sqrt(sum_j x[j]^2), zeros where that is 0
 // Bits: in float64, so that the rows of one mode and of the oracle have one definition. Each sum is a plain chain from
-// +0, a product rounded before it is
-//   added: the mean's over t ascending, then one division; the others' over j ascending. Nothing is rounded to float32
-//   before the last of them.
+//   +0, a product rounded before it is added: the mean's over t ascending, then one division; the others' over j
+//   ascending. Nothing is rounded to float32 before the last of them.
 // So an embedding depends on its text's rows alone, wherever the text was cut into chunks and whatever ran beside it.
 #pragma once
 

@@ -1,10 +1,9 @@
 // Rotary position embedding: pairs (a, b) of a head's first dim elements turn by an angle that grows with the position.
 //   y[a] = x[a] cos - x[b] sin,  y[b] = x[a] sin + x[b] cos,  angle of pair i = position * inverse_frequency[i]
 //   Which elements are pair i, and the frequencies with their scaling: RopeSpec in ops/plan/plan.h. Elements from dim
-//   on pass through.
+//     on pass through.
 // Bits: angle, cos and sin in double by num/math64.h, times magnitude, rounded once to f32: tables made once on the
-// host and shared by
-//   every device. y[a] = fma(x[a], cos, -(x[b] * sin)), y[b] = fma(x[a], sin, x[b] * cos).
+//   host and shared by every device. y[a] = fma(x[a], cos, -(x[b] * sin)), y[b] = fma(x[a], sin, x[b] * cos).
 // Source: Su et al. 2021, arXiv:2104.09864.
 #pragma once
 

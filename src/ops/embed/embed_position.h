@@ -1,8 +1,8 @@
 // y[t, j] = table[position of t, j]: learned positions, for models without rotation; or the same row of a table for all
-// tokens (an encoder's first kind of
-//   token).
+//   tokens (an encoder's first kind of token).
 //   table: rows in any weight format, one a position; y f32 [n_tokens, d_model]. Bits: the decoded element. Positions
-//   stay below the table's rows: model/ limits the context to them.
+//     stay below the table's rows:
+//   model/ limits the context to them.
 #pragma once
 
 #include <cstdint>

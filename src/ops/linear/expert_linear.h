@@ -1,10 +1,10 @@
 // y[t, i d_out + r] = sum_j w[e, r, j] x[t, j] + bias[e, r],  e the expert of rank i of the token (ops/linear/route.h)
 //   w: [n_experts, d_out, d_in] in any weight format; bias f32 [n_experts, d_out] or none. x: [d_in], the same for
-//   every rank, or [n_used d_in], of each rank its own. y [n_used d_out]. Without routes every token goes through all
-//   of them, rank i through expert i: a product of every head with a matrix of its own.
+//     every rank, or [n_used d_in], of each rank its own. y [n_used d_out].
+//   Without routes every token goes through all of them, rank i through expert i: a product of every head with a matrix
+//     of its own.
 // Bits: those of ops/linear/linear.h with the expert's rows: one output's bits depend on its expert, its row and its
-// token alone, never on which tokens went the
-//   same way.
+//   token alone, never on which tokens went the same way.
 #pragma once
 
 #include <cstdint>

@@ -1,19 +1,19 @@
 // Which experts a token goes to, and with which weights. From E logits of a router: scores, a choice of the k best,
 // their weights.
 //   y[t] = (weight of rank 0, .., weight of rank k - 1, expert of rank 0, .., expert of rank k - 1); experts are whole
-//   numbers, as floats. scores: softmax over all E (Gating::softmax), sigmoid, sqrt(softplus), or softmax over the k
-//   chosen logits (softmax_of_chosen). choice: the k largest of score + bias (of the logit itself for
-//   softmax_of_chosen, + bias), in descending order, the lower expert first among equals. With
-//     groups E is cut into n_groups runs; a group's score is the sum of its two best (or its best), and only experts of
-//     the n_groups_used best groups take part. The logits themselves are the scores of sparse_mixer.
+//     numbers, as floats.
+//   scores: softmax over all E (Gating::softmax), sigmoid, sqrt(softplus), or softmax over the k chosen logits
+//     (softmax_of_chosen).
+//   choice: the k largest of score + bias (of the logit itself for softmax_of_chosen, + bias), in descending order, the
+//     lower expert first among equals. With groups E is cut into n_groups runs; a group's score is the sum of its two
+//     best (or its best), and only experts of the n_groups_used best groups take part. The logits themselves are the
+//     scores of sparse_mixer.
 //   weight: the score without bias; of sparse_mixer the chosen logit's share in a softmax over the logits s near it:
-//   those of the experts that no earlier
-//     rank took, but not where (m - s) / max(|s|, m) > near, m the chosen one's. Normalised: / (sum over the ranks +
-//     least_sum); * scale; * the expert's own scale, where experts have one.
+//     those of the experts that no earlier rank took, but not where (m - s) / max(|s|, m) > near, m the chosen one's.
+//     Normalised: / (sum over the ranks + least_sum); * scale; * the expert's own scale, where experts have one.
 // Bits: near: a difference, a quotient. softmax: m = maximum; e = exp(s - m); the sum of e by adding into Lanes32,
-// folded; e / sum. Sums over ranks ascending from the first. Each operation
-//   rounded once. A NaN among the scores makes every weight NaN and takes experts 0 .. k - 1. A token's row depends on
-//   its own logits alone.
+//   folded; e / sum. Sums over ranks ascending from the first. Each operation rounded once. A NaN among the scores
+//   makes every weight NaN and takes experts 0 .. k - 1. A token's row depends on its own logits alone.
 // Source: Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-V3, arXiv:2412.19437 (bias, groups); Liu et al. 2024,
 // arXiv:2409.12136 (sparse_mixer).
 #pragma once

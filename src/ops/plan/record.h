@@ -4,25 +4,22 @@
 // A record type R is an aggregate of ids and numbers, with these members:
 //   static constexpr const char* kKind;             "rms_norm": what traces and reports call it
 //   static constexpr Role kRole;                    how executors have to run it
-//   void fields(FieldVisitor& f);                   names each id it holds, by its role, in the order in which they are
-//   read void check(const CheckScope&) const;            shapes and types against what the op can do;
-//   Error(unsupported) (ops/plan/check_scope.h) void shard(ShardScope&) const;                  the same op in each
-//   shard of a plan (ops/plan/shard_scope.h) OpWork work(const WorkScope&) const;            bytes and multiply-adds
-//   (ops/plan/work.h)
+//   void fields(FieldVisitor& f);                   names each id it holds, by its role, in the order in which they are read
+//   void check(const CheckScope&) const;            shapes and types against what the op can do; Error(unsupported) (ops/plan/check_scope.h)
+//   void shard(ShardScope&) const;                  the same op in each shard of a plan (ops/plan/shard_scope.h)
+//   OpWork work(const WorkScope&) const;            bytes and multiply-adds (ops/plan/work.h)
 // those of Role::row also
-//   void run(const HostRows<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin ..
-//   end - 1 (ops/plan/host_rows.h) void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept;   its
-//   formula in float64, for the oracle static constexpr bool kInPlace;                 its output may take the memory
-//   of an input of the same width: it reads each run of elements whole
+//   void run(const HostRows<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin .. end - 1 (ops/plan/host_rows.h)
+//   void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept;   its formula in float64, for the oracle
+//   static constexpr bool kInPlace;                 its output may take the memory of an input of the same width: it reads each run of elements whole
 //                                                   before it writes any of them
 // those of Role::state
-//   void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar
-//   reference: units begin .. end - 1 void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t
-//   end) const noexcept;  of consecutive tokens (ops/state/state.h)
-// those of Role::cached
-//   void run(const HostRows<float>&, const CachedRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar
-//   reference: rows begin .. end - 1 void run(const HostRows<double>&, const CachedRun<double>&, int64_t begin, int64_t
-//   end) const noexcept;  of one sequence (ops/plan/cached_run.h)
+//   void run(const HostRows<float>&, const StateRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: units begin .. end - 1
+//   void run(const HostRows<double>&, const StateRun<double>&, int64_t begin, int64_t end) const noexcept;  of
+// consecutive tokens (ops/state/state.h) those of Role::cached
+//   void run(const HostRows<float>&, const CachedRun<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin .. end - 1
+//   void run(const HostRows<double>&, const CachedRun<double>&, int64_t begin, int64_t end) const noexcept;  of one
+//     sequence (ops/plan/cached_run.h)
 // The compiler refuses a record that lacks one. A device without a kernel for a row op runs its reference.
 #pragma once
 

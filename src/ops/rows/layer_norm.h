@@ -1,10 +1,9 @@
 // y[j] = (x[j] - m) / sqrt(mean_j (x[j] - m)^2 + eps) * w[j] + b[j],  m = mean_j x[j]
 //   One run of d elements (a token's row, or one head of it): x, y f32 [d], y may alias x; w, b f32 [d] or [width], or
-//   none; eps absolute.
+//     none; eps absolute.
 // Bits: the sum by adding into Lanes32 over j ascending, folded 16, 8, 4, 2, 1, / d: m. c[j] = x[j] - m; squares of c
-// by fma into Lanes32, folded; / d, + eps,
-//   sqrt, 1 / : each rounded once; then (c * r), * w, + b in that order, where they are. One run's bits depend on that
-//   run alone.
+//   by fma into Lanes32, folded; / d, + eps, sqrt, 1 / : each rounded once; then (c * r), * w, + b in that order, where
+//   they are. One run's bits depend on that run alone.
 // Source: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
 #pragma once
 

@@ -1,13 +1,12 @@
 // The matrix-matrix kernels of each instruction set: a panel of rows is unpacked once into scratch and all tokens run
 // against it.
 //
-//   weights, memory       --- unpacked once ------------------->  a panel of rows, second-level cache; superblocks by
-//   AVX-512: 32 rows of one,
+//   weights, memory       --- unpacked once ------------------->  a panel of rows, second-level cache; superblocks by AVX-512: 32 rows of one,
 //                                                                 first-level cache
 //   activations           --- laid out once, tile by tile ----->  tiles of tokens, beside it
 //   a strip of the panel x a tile: rows are the lanes of registers, a token's number is spread over all lanes; the
-//   integers of a block and the chains of a chunk stay in registers, finished chunks wait in memory for the contract's
-//   tree  ------>  y [tokens][rows]
+//     integers of a block and the chains of a chunk stay in registers, finished chunks wait in memory for the
+//     contract's tree  ------>  y [tokens][rows]
 //
 // The instruction sets differ in the rows of a strip: 2 x 8 (gemm_avx2.h), 2 x 16 (gemm_loops_avx512.h), 8
 // (gemm_neon.h).

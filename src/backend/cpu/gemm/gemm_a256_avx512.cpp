@@ -1,11 +1,10 @@
 // Matrix-matrix products of the formats with superblocks of 256 and activations of one plane, by AVX-512 VNNI: one
 // vpdpbusd multiplies 4 elements of 16 rows with 4 of one token.
 //   The sum S of a sub-block is multiplied with its integer scale by one vpdpwssd too, which takes it as a word (the
-//   scale's other word is 0), so S has
-// to lie in 16 bits: |S| <= w * sum |x|, w the largest magnitude of a weight. Formats for which that may be more
-// (kChecked) have the sums of |x| looked at when the tokens are laid out; a token whose activations are near their
-// bound all over is multiplied again with scales of 32 bits. Of Q5_K w is halved by weights around 16, whose share 16 *
-// sum sc_j * B_j is added as the minima are.
+// scale's other word is 0), so S has to lie in 16 bits: |S| <= w * sum |x|, w the largest magnitude of a weight.
+// Formats for which that may be more (kChecked) have the sums of |x| looked at when the tokens are laid out; a token
+// whose activations are near their bound all over is multiplied again with scales of 32 bits. Of Q5_K w is halved by
+// weights around 16, whose share 16 * sum sc_j * B_j is added as the minima are.
 #include "backend/cpu/gemm/gemm_loops_avx512.h"
 #include "backend/cpu/gemm/superblock_columns_avx512.h"
 

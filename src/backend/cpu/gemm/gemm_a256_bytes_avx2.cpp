@@ -2,8 +2,7 @@
 // signed activations and adds pairs; as many pairs are added as words as cannot overflow, then the sub-block's integer
 // scale widens them to the exact sum of the contract.
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only
-//   the sum without the offset has to
-// fit: twice as many pairs.
+// the sum without the offset has to fit: twice as many pairs.
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemm/skinny_avx2.h"
 #include "backend/cpu/gemm/superblock_columns_avx2.h"

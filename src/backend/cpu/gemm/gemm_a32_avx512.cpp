@@ -1,7 +1,6 @@
 // Matrix-matrix products of the formats with blocks of 32 by AVX-512 VNNI. 16 rows are the 16 lanes of a register; each
 // vpdpbusd multiplies 4 elements of 16 rows with 4 of one activation column (a plane of a token).
-//   A sum of integers I with |I| < 2^22 that begins at the bits of 3 * 2^22 is the float 3 * 2^22 + I without a
-//   conversion, and d * I rounded once is
+//   A sum of integers I with |I| < 2^22 that begins at the bits of 3 * 2^22 is the float 3 * 2^22 + I without a conversion, and d * I rounded once is
 // fma(d, 3 * 2^22 + I, -d * 3 * 2^22), whose last product is exact for a d of half precision: an instruction less for
 // every block, row and token. An infinite d would give a NaN; panels with one take the long way.
 #include <type_traits>

@@ -2,8 +2,7 @@
 // activations of one plane. (Two planes are one word of 15 bits, which gemm_a32_avx2.cpp multiplies at no cost for the
 // second.)
 //   Where weights have an offset, a sum begins with minus the offset times its activations. Words wrap around, so only
-//   the sum without the offset has to
-// fit.
+// the sum without the offset has to fit.
 //   Few tokens have weights of 8 bits here too (SignedBytes); for many their words are the faster.
 #include "backend/cpu/gemm/block_columns_avx2.h"
 #include "backend/cpu/gemm/gemm_avx2.h"

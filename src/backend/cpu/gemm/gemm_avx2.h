@@ -6,9 +6,9 @@
 //   kTokens                  tokens of its tile
 //   kStripBytes, kTileBytes  of one block of a strip in the panel, and of a tile's activations
 //   kBlocksNear              blocks of a strip that the first-level cache holds beside the activations
-//   build(task, p, out)      unpacks the block of 8 rows at p; registers of the other group lie between its own, 64
-//   bytes apart lay(task, rows, b, out)  block b of the activations of kTokens rows run(w, x, n, c)          adds the
-//   terms of n blocks to the chains c[token][group]
+//   build(task, p, out)      unpacks the block of 8 rows at p; registers of the other group lie between its own, 64 bytes apart
+//   lay(task, rows, b, out)  block b of the activations of kTokens rows
+//   run(w, x, n, c)          adds the terms of n blocks to the chains c[token][group]
 #pragma once
 
 #include <immintrin.h>

@@ -11,8 +11,7 @@
 //   Format                        as in unpack_a256.h
 //   unpack(task, p, panel)        the superblocks p of 16 rows
 //   lay(task, token, n, b, side)  superblock b of n tokens
-//   dots(panels, side, f)         F of the contract for two panels and as many tokens as f has; where d of the panel
-//   has a factor, F has its inverse
+//   dots(panels, side, f)         F of the contract for two panels and as many tokens as f has; where d of the panel has a factor, F has its inverse
 // Panels have minima[kMinima][32], d[16] and m[16] (both times the same factor), sides have minima[kTokens][] and d[].
 #pragma once
 

@@ -5,7 +5,8 @@
 //   pack(rows, out)          16 elements of 8 rows to 8 registers
 //   add(w, x, sum)           adds their products with 16 elements of the 4 columns x
 //   kScaleRegisters, spread  how a number of each row lies beside the sums: sum[i] goes with register i %
-//   kScaleRegisters column(sum, c)           the sums of column c, rows in order
+//     kScaleRegisters
+//   column(sum, c)           the sums of column c, rows in order
 #pragma once
 
 #include "backend/cpu/gemm/gemm_panels.h"

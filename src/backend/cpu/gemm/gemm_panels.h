@@ -23,8 +23,7 @@ inline void rows_of_group(const LinearTask& task, int64_t row, int64_t row_end, 
   for (int64_t i = 0; i < kRowsOfGroup; ++i) p[i] = task.weights + smaller(row + i, row_end - 1) * task.row_bytes;
 }
 
-// build(row, row_end, i_group): unpacks the group of rows at `row`, the i-th of its panel.   run(row_begin, row_end):
-// all tokens against the panel.
+// build(row, row_end, i_group): unpacks the group of rows at `row`, the i-th of its panel.   run(row_begin, row_end): all tokens against the panel.
 template <int64_t kRowsOfGroup, class Build, class Run>
 inline void walk_panels(int64_t row_begin, int64_t row_end, int64_t rows, const Build& build, const Run& run) noexcept {
   for (int64_t begin = row_begin; begin < row_end; begin += rows) {

@@ -2,10 +2,10 @@
 // verified): weights stream from memory once as for one token, and each block of a strip of rows, once unpacked, meets
 // all tokens while it is in the first-level cache.
 //
-//   weights     | strip 0 | strip 1 | ..        a strip is some rows; strip s + 1 is fetched, line by line, while strip
-//   s is multiplied a strip     blocks b, b + 1, .. of its rows --- unpacked ---> panels, first-level cache  x  all
-//   tiles of tokens tokens      sides [blocks][tiles] in scratch, laid out once sums        chains of the chunk under
-//   way and of 1, 2 and 4 finished chunks, [tokens][rows of a strip] in scratch  ------>  y
+//   weights     | strip 0 | strip 1 | ..        a strip is some rows; strip s + 1 is fetched, line by line, while strip s is multiplied
+//   a strip     blocks b, b + 1, .. of its rows --- unpacked ---> panels, first-level cache  x  all tiles of tokens
+//   tokens      sides [blocks][tiles] in scratch, laid out once
+//   sums        chains of the chunk under way and of 1, 2 and 4 finished chunks, [tokens][rows of a strip] in scratch  ------>  y
 #pragma once
 
 #include "backend/cpu/gemm/gemm.h"

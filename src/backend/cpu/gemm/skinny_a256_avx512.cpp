@@ -1,9 +1,9 @@
 // Few tokens against superblocks of 256 by AVX-512 VNNI. 16 rows are the lanes of a register; the packed weights are
 // transposed before they are unpacked, which takes a half of the shuffles of the other order, or fewer.
 //   A sum S of some weights w - kCentre times activations fits 16 bits, so that one vpdpwssd multiplies it with its
-//   sub-block's integer scale and adds
-// it to the superblock's I: its lower word meets the scale, its upper word a 0. Where the true weights are not centred
-// (the formats with minima), I gets kCentre times the sum of scales times activations back, as exactly.
+// sub-block's integer scale and adds it to the superblock's I: its lower word meets the scale, its upper word a 0.
+// Where the true weights are not centred (the formats with minima), I gets kCentre times the sum of scales times
+// activations back, as exactly.
 #include "backend/cpu/gemm/skinny_avx512.h"
 #include "quant/blocks.h"
 

@@ -11,8 +11,7 @@
 //   Panel, Side                       one block of a strip, and of the tokens of a tile
 //   unpack(task, p, ahead, panel)              the block that begins at p in the strip's first row
 //   lay(task, token, n, b, side)               block b of n tokens
-//   run<n>(panels, sides, step, n_blocks, ahead, c)   adds the terms of n_blocks blocks, their sides `step` apart, to
-//   the chains c[n][kStripRows]
+//   run<n>(panels, sides, step, n_blocks, ahead, c)   adds the terms of n_blocks blocks, their sides `step` apart, to the chains c[n][kStripRows]
 #pragma once
 
 #include <array>

@@ -1,8 +1,7 @@
 // A superblock of 256 of 8 rows for the AVX2 matrix-matrix kernels, with the rows as the 8 lanes of a register.
 // Included by kernel files only; everything here is local to the file that includes it.
 //   The formats that files have most are transposed as they lie there, 4 bytes of every row to a register, and unpacked
-//   then, where one instruction
-// serves 8 rows; of the other formats each row is unpacked first (unpack_a256.h).
+// then, where one instruction serves 8 rows; of the other formats each row is unpacked first (unpack_a256.h).
 #pragma once
 
 #include "backend/cpu/gemm/gemm_avx2.h"
@@ -39,8 +38,7 @@ inline __m256i bits_of(__m256i v, int left, int mask) noexcept {
 // What the columns of a format have, of 8 rows:
 //   scales, minima     the integers of each sub-block, in both words of a dword; scales in the upper byte, above zeros
 //   scales_of_blocks   as Format::scales
-//   weights(put)       calls put(unit, i, w) for each of the 8 units of 32 elements with its elements 4i .. 4i + 3 of
-//   every row, as weight + kStored
+//   weights(put)       calls put(unit, i, w) for each of the 8 units of 32 elements with its elements 4i .. 4i + 3 of every row, as weight + kStored
 template <class Format>
 struct ColumnsOf {
   static constexpr int kSubs = 256 / Format::kSubBlock, kStored = Format::kSigned ? 128 : Format::kOffset;

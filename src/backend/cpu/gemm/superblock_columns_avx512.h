@@ -1,7 +1,7 @@
 // A superblock of 256 of 16 rows for the AVX-512 matrix-matrix kernels, with the rows as the 16 lanes of a register.
 // Included by kernel files only; everything here is local to the file that includes it.
 //   The K-quants are transposed as they lie in the file, 4 bytes of every row to a register, and unpacked there, where
-//   one instruction serves 16 rows;
+//     one instruction serves 16 rows;
 // of the other formats each row is unpacked first (unpack_a256.h).
 #pragma once
 

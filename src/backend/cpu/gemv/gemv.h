@@ -1,13 +1,13 @@
 // The matrix-vector kernels of each instruction set: weights stream from memory once, row after row, in the file's own
 // layout.
 //
-//   a row of weights  | chunk 0 | chunk 1 | ..  | chunk 7 |    of contract dot/1, some blocks each, as they lie in the
-//   file step s              block s   block s         block s      of its chunk: one block of every chunk a register
-//   lane 0    lane 1    ..    lane 7       integers of 8 blocks -> 8 float terms -> one fma onto 8 chains behind the
-//   last     the tree over the 8 lanes              y[token, row]
+//   a row of weights  | chunk 0 | chunk 1 | ..  | chunk 7 |    of contract dot/1, some blocks each, as they lie in the file
+//   step s              block s   block s         block s      of its chunk: one block of every chunk
+//   a register          lane 0    lane 1    ..    lane 7       integers of 8 blocks -> 8 float terms -> one fma onto 8 chains
+//   behind the last     the tree over the 8 lanes              y[token, row]
 //
-//   weights       memory, read once, fetched ahead             activations   scratch, in the order of the steps
-//   (gemv_prepare.h) chains        registers, up to 4 columns (planes x tokens) at a time
+//   weights       memory, read once, fetched ahead             activations   scratch, in the order of the steps (gemv_prepare.h)
+//   chains        registers, up to 4 columns (planes x tokens) at a time
 #pragma once
 
 #include "backend/cpu/gemv/gemv_prepare.h"

@@ -5,8 +5,8 @@
 //   kOffset                  integers are stored as weight + kOffset
 //   Scales scales(p)         of the 8 blocks p
 //   dots<planes, n>(p, q, out)  the sums of 8 blocks against n tokens, in the order of lanes; of two planes 128 times
-//   the first's and the second's joined_dots<n>(p, x, out)   if it has it: the same of two planes, from both as one
-//   number
+//     the first's and the second's
+//   joined_dots<n>(p, x, out)   if it has it: the same of two planes, from both as one number
 // Both planes in one integer: a block's sum of a plane is below 2^20, so F = fma(1/128, float(l), float(q)) of the
 // contract is the rounding of an exact (128 q + l) / 128, and so is float(128 q + l) / 128.
 #pragma once

@@ -35,9 +35,8 @@ struct GemvChain {
 // How a thread goes through its rows, and how far ahead of its reads it fetches; no bit depends on it. A processor's
 // memory decides which is the faster.
 //
-//   by parts          row 0, row n/3, row 2n/3 by turns of some 512 bytes; then row 1, ..    each part is a stream of
-//   its own to the memory one by one        row 0 whole, row 1 whole, ..; rows that share their last step together  one
-//   stream, fetched far ahead
+//   by parts          row 0, row n/3, row 2n/3 by turns of some 512 bytes; then row 1, ..    each part is a stream of its own to the memory
+//   one by one        row 0 whole, row 1 whole, ..; rows that share their last step together  one stream, fetched far ahead
 struct GemvWalk {
   bool one_by_one = false;
   int64_t ahead_bytes = 2048;  // by parts a row's bytes where these are more

@@ -2,14 +2,13 @@
 // minima, for the matrix-vector kernels. A piece is 16 elements of each block of a group. Included by kernel files
 // only; everything here is local to the file that includes it. Each class says of its format:
 //   kBlockBytes, kHasMin, block_bytes(task)  as in superblock_scales.h
-//   kKeepsHeads                whether d and m come from what groups keep of their blocks: scales_of_heads(heads); else
-//   scales(task, p) kWeightMax, kSubBlock      bound of the weights' magnitudes; elements under one integer scale
+//   kKeepsHeads                whether d and m come from what groups keep of their blocks: scales_of_heads(heads); else scales(task, p)
+//   kWeightMax, kSubBlock      bound of the weights' magnitudes; elements under one integer scale
 //   kSigned, kOffsetShift      weights are unsigned, as weight + 2^kOffsetShift unless that is 0; or signed
 //   Group, open(task, p, group)  what is kept of a group while its pieces are multiplied
 //   piece(quarter, i), weights(group, quarter, w)  the numbers of the 4 pieces w[i] that are unpacked together
 //   scale(group, j)            words: the scale of sub-block j, for every product of a piece
-//   minimum(group, sums)       dwords: of minima (with an offset: of scales) times the activations' sums at `sums`,
-//   which gemv_prepare.h lays out
+//   minimum(group, sums)       dwords: of minima (with an offset: of scales) times the activations' sums at `sums`, which gemv_prepare.h lays out
 #pragma once
 
 #include "backend/cpu/gemv/half_scales.h"

@@ -2,9 +2,9 @@
 // Included by kernel files only; everything here is local to the file that includes it. Each class says of its format:
 //   kHasMin, block_bytes(task), scales(task, p)   scales: d and m of the 8 blocks p
 //   weights(p, w)                                 blocks of 32: w[2]
-//   open(task, p), sub_scales(block)              superblocks of 256: the integer scales and minima of the 16 groups of
-//   16 unpack(block, half, w)                        w[8], half of the superblock kSubBlock elements under one integer
-//   scale
+//   open(task, p), sub_scales(block)              superblocks of 256: the integer scales and minima of the 16 groups of 16
+//   unpack(block, half, w)                        w[8], half of the superblock
+//   kSubBlock                                     elements under one integer scale
 #pragma once
 
 #include <arm_neon.h>

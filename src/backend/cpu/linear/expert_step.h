@@ -2,8 +2,7 @@
 // their experts, each expert's rows of weights are then multiplied with its own pairs by the kernels of ordinary
 // products, and the results go back to their places.
 //
-//   tokens x ranks  --gather, quantise-->  pairs by expert  --LinearTask an expert-->  results by expert  --scatter-->
-//   tokens x ranks
+//   tokens x ranks  --gather, quantise-->  pairs by expert  --LinearTask an expert-->  results by expert  --scatter-->  tokens x ranks
 #pragma once
 
 #include <cstdint>

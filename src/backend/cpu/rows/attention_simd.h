@@ -4,10 +4,10 @@
 // values side by side.
 //
 //   a block    up to 12 query rows that share a KV head; one segment of 256 keys after the other
-//   scores     lanes: 16 keys of a tile; a chain over the head's elements, queries packed [element][row]   --->  p
-//   [row][256], scratch softmax    a row alone: its largest score m, p = exp(score - m), their sum l by Lanes32 values
-//   lanes: 16 elements of the values; a chain over the segment's visible keys                   --->  o [row][element],
-//   scratch merge      (m, l, o) of the segment into those of the segments before it, then y = o / l
+//   scores     lanes: 16 keys of a tile; a chain over the head's elements, queries packed [element][row]   --->  p [row][256], scratch
+//   softmax    a row alone: its largest score m, p = exp(score - m), their sum l by Lanes32
+//   values     lanes: 16 elements of the values; a chain over the segment's visible keys                   --->  o [row][element], scratch
+//   merge      (m, l, o) of the segment into those of the segments before it, then y = o / l
 #pragma once
 
 #include "backend/cpu/rows/math_simd.h"

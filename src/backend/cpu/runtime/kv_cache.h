@@ -34,8 +34,10 @@ inline constexpr int64_t kPageTiles = kCachePage / kKeyTile;
 //   Key tile i (positions 32 i .. 32 i + 31) begins at key_tile(head, i): f32 or f16 [head_dim][32]; q8_0: f16 scales
 //   [head_dim / 32][32], then int8 [head_dim][32].
 //   Value row t begins at value_row(head, t): f32 or f16 [v_cols]; q8_0: int8 [v_cols], its f16 scales [v_dim / 32] at
-//   value_scales(head, t). The rows of a page follow one another. v_cols is v_dim rounded up to 16; what lies beyond
-//   v_dim stays zero. Where values lie in the keys v_row_bytes is 0 and v leads nowhere.
+//     value_scales(head, t).
+//   The rows of a page follow one another.
+//   v_cols is v_dim rounded up to 16; what lies beyond v_dim stays zero. Where values lie in the keys v_row_bytes is 0
+//     and v leads nowhere.
 struct CacheHead {
   ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
   int64_t head_dim = 0, v_dim = 0, v_cols = 0;

@@ -1,15 +1,14 @@
 // Attention on the device (contract: ops/attention/attention.h). All kernels have the contract's segments of 256 keys;
 // they differ in who shares keys:
 //
-//   attention_tiles     a tile of up to 16 tokens     a block of threads walks its segments; thread t scores key t any
-//   shape attention_prefill   64 queries that share keys    a warp 16 queries; keys and values as floats in shared
-//   memory    f16, several heads attention_hopper    the same                      8 warps multiply, 4 feed a ring of
-//   stages                        heads of 64 and 128 attention_split     one token                     a block a
-//   segment: scores, softmax, values --> partials attention_alone     one token                     the same for
-//   several heads that share keys attention_merge     partials, in order of the segments --> y
+//   attention_tiles     a tile of up to 16 tokens     a block of threads walks its segments; thread t scores key t     any shape
+//   attention_prefill   64 queries that share keys    a warp 16 queries; keys and values as floats in shared memory    f16, several heads
+//   attention_hopper    the same                      8 warps multiply, 4 feed a ring of stages                        heads of 64 and 128
+//   attention_split     one token                     a block a segment: scores, softmax, values --> partials
+//   attention_alone     one token                     the same for several heads that share keys
+//   attention_merge     partials, in order of the segments --> y
 //
-//   scores: chains over a head's elements, registers --> p [256], shared memory --> values: chains over the keys -->
-//   (m, l, o) of the segment
+//   scores: chains over a head's elements, registers --> p [256], shared memory --> values: chains over the keys --> (m, l, o) of the segment
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,9 @@
 // Decode of one token: norm and rotation of heads, the cache, attention and the merge of its segments, in one kernel.
 // Contracts as of the single ops.
 //
-//   block (segment, KV head)    what the cache holds --> shared memory and registers, ahead of the wait for the
-//   projections
+//   block (segment, KV head)    what the cache holds --> shared memory and registers, ahead of the wait for the projections
 //     heads                     norm, rotation: queries --> shared memory; the new key and value --> the cache
-//     thread t                  score of key t for each query head of the block --> p, shared memory; then columns of
-//     the values
+//     thread t                  score of key t for each query head of the block --> p, shared memory; then columns of the values
 //   the block that comes last   merges the segments' (m, l, o) in order --> y
 #pragma once
 

@@ -6,8 +6,7 @@
 // needed. In a chunk a layer's parts of all pages lie side by side, so that a kernel reads one region of memory; where
 // layers of a pool differ in size, a page is in one piece.
 //
-//   chunk:  | layer 0: | page 0: K head 0 tiles 0 1 | K head 1 .. | V head 0 rows 0-63 | V head 1 .. | page 1: ..|
-//   layer 1: ..
+//   chunk:  | layer 0: | page 0: K head 0 tiles 0 1 | K head 1 .. | V head 0 rows 0-63 | V head 1 .. | page 1: ..| layer 1: ..
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,8 +37,9 @@ inline constexpr int kSegmentPages = static_cast<int>(ops::kAttentionSegment) / 
 // One layer of all sequences. Page i of a sequence begins where tables[sequence * n_entries + i] says; entries behind
 // those in use, and of pages that were given back, mean nothing.
 //   Key tile i of a head begins at its page + k + head * k_head_bytes + i % kPageTiles * k_tile_bytes: pieces
-//   [n_pieces][32][16 bytes]; q8_0: then f16 scales [head_dim / 32][32]. Value row t of a head begins at its page + v +
-//   head * v_head_bytes + t % kCachePage * v_row_bytes; q8_0: int8 [v_dim], then its f16 scales [v_dim / 32].
+//     [n_pieces][32][16 bytes]; q8_0: then f16 scales [head_dim / 32][32].
+//   Value row t of a head begins at its page + v + head * v_head_bytes + t % kCachePage * v_row_bytes; q8_0: int8
+//     [v_dim], then its f16 scales [v_dim / 32].
 struct CacheView {
   ops::CacheType type_k = ops::CacheType::f16, type_v = ops::CacheType::f16;
   int64_t n_kv_heads = 0, head_dim = 0, n_pieces = 0;

@@ -3,15 +3,11 @@
 // attention.
 //
 //   block of threads, one a multiprocessor
-//     all          [sum] -> [norm] -> integers of the row        its own shared memory, every block for itself
-//     (decode_row.cuh) meanwhile    weights of the first rows                     on their way from memory to shared
-//     memory: rings of the warps for blocks
-//                                                                of 32 and floats (decode_ring.cuh), steps for
-//                                                                superblocks (decode_steps.cuh)
-//     a warp       4 rows at a time, a lane one chunk of one     integers -> one float term a block -> 8 chains a row,
-//     registers
-//                  the tree over the chunks: 3 shuffles          y, and what follows from it: gate, residual, other
-//                  GPUs' copies
+//     all          [sum] -> [norm] -> integers of the row        its own shared memory, every block for itself (decode_row.cuh)
+//     meanwhile    weights of the first rows                     on their way from memory to shared memory: rings of the warps for blocks
+//                                                                of 32 and floats (decode_ring.cuh), steps for superblocks (decode_steps.cuh)
+//     a warp       4 rows at a time, a lane one chunk of one     integers -> one float term a block -> 8 chains a row, registers
+//                  the tree over the chunks: 3 shuffles          y, and what follows from it: gate, residual, other GPUs' copies
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 //
 //   warp, a row        lanes 0 1 2 3     4 5 6 7     ..     28 29 30 31
 //                      chunk 0           chunk 1            chunk 7          of contract dot/1
-//   superblocks        the four lanes share one: a quarter of its integers each, summed by two shuffles, one term, one
-//   chain blocks of 32       each lane has the next one of four: four terms, which enter the chunk's chain in order
+//   superblocks        the four lanes share one: a quarter of its integers each, summed by two shuffles, one term, one chain
+//   blocks of 32       each lane has the next one of four: four terms, which enter the chunk's chain in order
 //   memory             weights straight from memory to registers, two steps ahead; activations from the caches
 #include <algorithm>
 

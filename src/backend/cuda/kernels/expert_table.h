@@ -1,12 +1,12 @@
 // The table of the GPU's products with the matrices of the experts that tokens were routed to
 // (experts/expert_linear.h). A pair is a token and one of its n_used experts.
 //
-//   name                     weights         pairs                    card    kernel
-//   expert group tiles of 64 superblocks     2 an expert on average   Hopper  experts/expert_groups.cu, tiles of 64
-//   columns expert group tiles       cut into parts  the same                 Hopper  the same, of 128 expert vectors
-//   cut into parts  any                      any     decode/gemv.cu experts of any format    blocks          any any
-//   experts/expert_any.cuh experts of floats        floats          any                      any
-//   experts/expert_float.cu
+//   name                      weights         pairs                   card    kernel
+//   expert group tiles of 64  superblocks     2 an expert on average  Hopper  experts/expert_groups.cu, tiles of 64 columns
+//   expert group tiles        cut into parts  the same                Hopper  the same, of 128
+//   expert vectors            cut into parts  any                     any     decode/gemv.cu
+//   experts of any format     blocks          any                     any     experts/expert_any.cuh
+//   experts of floats         floats          any                     any     experts/expert_float.cu
 //
 // The first row that takes a product wins; resolved once, into ranges of tokens.
 #pragma once

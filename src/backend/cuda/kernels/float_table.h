@@ -5,11 +5,10 @@
 //   float skinny                    exact  rows of 32 n       2..     any     linear/float_skinny.cu
 //   floats                          exact  any                1..     any     linear/linear_float.cu
 //   fast tiles                      fast   halves             65..    Hopper  tiles/fast_wgmma.cu
-//   fast tiles of decoded rows      fast   blocks             65..    Hopper  the same, rows decoded by
-//   tiles/fast_halves.cu fast skinny of blocks           fast   blocks, cut        1..     any
-//   tiles/fast_skinny_blocks.cu fast skinny of decoded rows     fast   blocks             1..     any
-//   tiles/fast_skinny.cu, rows decoded fast skinny                     fast   halves             1..     any
-//   tiles/fast_skinny.cu
+//   fast tiles of decoded rows      fast   blocks             65..    Hopper  the same; tiles/fast_halves.cu decodes
+//   fast skinny of blocks           fast   blocks, cut        1..     any     tiles/fast_skinny_blocks.cu
+//   fast skinny of decoded rows     fast   blocks             1..     any     tiles/fast_skinny.cu, rows decoded
+//   fast skinny                     fast   halves             1..     any     tiles/fast_skinny.cu
 //
 // Quantised weights of mode f32 are decoded to floats, part by part, and have the rows of exact. The first row that
 // takes a matrix wins; resolved once, into ranges of tokens.

@@ -4,10 +4,9 @@
 // with the formats.
 //
 //   cluster      | block 0: chunks 0 ..  | block 1: the next  | ..  |         all of the same rows and columns
-//   block        activations of its chunks, all columns: shared memory, once; 8 warps, each with its tile of 16 kM rows
-//   x 8 kN columns warp         weights: memory --> a ring of its own, shared memory --> fragments; mma m16n8k32:
-//   integers --> float terms --> chain, registers tree         a block's chunks: levels in its shared memory; the
-//   blocks' sums: the cluster's shared memory  ------>  y
+//   block        activations of its chunks, all columns: shared memory, once; 8 warps, each with its tile of 16 kM rows x 8 kN columns
+//   warp         weights: memory --> a ring of its own, shared memory --> fragments; mma m16n8k32: integers --> float terms --> chain, registers
+//   tree         a block's chunks: levels in its shared memory; the blocks' sums: the cluster's shared memory  ------>  y
 #pragma once
 
 #include <algorithm>

@@ -2,10 +2,9 @@
 // first packed as float32 in the order in which the contract's chains want them, so that one kernel serves every type
 // of weight, decoded ones too.
 //
-//   packed K           chunk 0: lane 0, 16, 8, 24, ..; chunk 1: ..; of a lane its elements block after block: a chain
-//   lies in one piece block of threads   128 rows x 64 tokens; stages of packed weights and rows in shared memory, two
-//   by turns a thread           8 rows x 8 tokens: chain after chain in registers; sums of 4 and 8 lanes wait in shared
-//   memory, of 16 lanes and of chunks
+//   packed K           chunk 0: lane 0, 16, 8, 24, ..; chunk 1: ..; of a lane its elements block after block: a chain lies in one piece
+//   block of threads   128 rows x 64 tokens; stages of packed weights and rows in shared memory, two by turns
+//   a thread           8 rows x 8 tokens: chain after chain in registers; sums of 4 and 8 lanes wait in shared memory, of 16 lanes and of chunks
 //                      in FloatScratch::sums  ------>  y
 #pragma once
 

@@ -4,10 +4,10 @@
 // of the first four chunks in y.
 //
 //               columns 0 .. 63     64 .. 127          warp w: rows 32 (w / 2) .., columns 64 (w % 2) ..
-//   rows 0      warp 0              warp 1             a thread: 2 row tiles x 8 column tiles (half as many with two
-//   planes) x 4 outputs rows 32     warp 2              warp 3 rows 64     warp 4              warp 5             K:
-//   stages of 128 weights, packed as in the file, copied to shared memory ahead rows 96     warp 6              warp 7
-//   --> fragments --> mma.sync: integers --> float terms --> chain, registers
+//   rows 0      warp 0              warp 1             a thread: 2 row tiles x 8 column tiles (half as many with two planes) x 4 outputs
+//   rows 32     warp 2              warp 3
+//   rows 64     warp 4              warp 5             K: stages of 128 weights, packed as in the file, copied to shared memory ahead
+//   rows 96     warp 6              warp 7                --> fragments --> mma.sync: integers --> float terms --> chain, registers
 #pragma once
 
 #include "backend/cuda/experts/expert_groups.h"

@@ -4,9 +4,9 @@
 // registers, and sums of one, two and four chunks wait beside them.
 //
 //   warps 0 .. 3     fill: weights and columns of the stages to come, by the copy engine, into rings in shared memory
-//   warps 4 .. 7     multiply rows  0 .. 63  of the tile:  fragments of weights in registers, columns in shared memory
-//   --> wgmma: integers warps 8 .. 11    multiply rows 64 .. 127, the same     --> float terms --> chains in registers
-//   --> the tree --> y between them     two barriers a stage: the copies have arrived; both groups have read it
+//   warps 4 .. 7     multiply rows  0 .. 63  of the tile:  fragments of weights in registers, columns in shared memory --> wgmma: integers
+//   warps 8 .. 11    multiply rows 64 .. 127, the same     --> float terms --> chains in registers --> the tree --> y
+//   between them     two barriers a stage: the copies have arrived; both groups have read it
 #pragma once
 
 #include <algorithm>
