@@ -1,6 +1,10 @@
 // See cache_tables.h.
 #include "pages/cache_tables.h"
 
+#include <string>
+
+#include "assay/error.h"
+
 namespace assay::pages {
 
 CacheTables::CacheTables(int64_t n_tables, int64_t n_positions_max, int64_t n_pages, PageTables::FirstSeen first_seen)
@@ -31,6 +35,14 @@ void CacheTables::truncate(int64_t table, int64_t n_positions) noexcept {
 
 void CacheTables::forget(int64_t table, int64_t begin, int64_t end) {
   if (has_windows()) window_.forget(table, begin, end, first_seen_);
+}
+
+void CacheTables::check_whole(int64_t table, int64_t n_positions) const {
+  for (int64_t i = 0; i < pages_of(n_positions); ++i) {
+    if (holds_window(table, i)) continue;
+    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(table) +
+                                       " is not whole: what lies behind its layers' window was given back");
+  }
 }
 
 void CacheTables::append_page(int64_t table, int64_t n_more, bool with_window) noexcept {

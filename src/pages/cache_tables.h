@@ -47,6 +47,8 @@ class CacheTables {
     return has_windows() ? window_.n_usable(table, n, first_seen_) : n;
   }
   void forget(int64_t table, int64_t begin, int64_t end);
+  // Error(bad_request) where a page of these positions was given back.
+  void check_whole(int64_t table, int64_t n_positions) const;
   // n_more positions of one page at most, behind full pages; the windows' layers have a hole there, or a page.
   void append_page(int64_t table, int64_t n_more, bool with_window) noexcept;
   void pin(const CachePage& page) noexcept;

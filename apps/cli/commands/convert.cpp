@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "commands.h"
+#include "flags/effort_flag.h"
 #include "flags/options.h"
 #include "io/check_written.h"
 #include "io/file_progress.h"
@@ -39,12 +40,7 @@ struct ConvertFlags {
     o.text_only = text_only;
     o.keep_nonfinite = keep_nonfinite;
     o.check = !no_check;
-    if (effort == "fast")
-      o.effort = QuantizeEffort::fast;
-    else if (effort == "best")
-      o.effort = QuantizeEffort::best;
-    else if (effort != "normal")
-      throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
+    o.effort = effort_of(effort);
     if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
     o.n_threads = static_cast<int>(n_threads);
     o.cancelled = [] { return interrupted() != 0; };

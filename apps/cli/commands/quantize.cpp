@@ -10,6 +10,7 @@
 #include "assay/error.h"
 #include "commands.h"
 #include "commands/quantize_target.h"
+#include "flags/effort_flag.h"
 #include "flags/options.h"
 #include "io/check_written.h"
 #include "io/file_progress.h"
@@ -74,12 +75,7 @@ struct QuantizeFlags {
   QuantizeOptions options() const {
     QuantizeOptions o;
     o.type = type;
-    if (effort == "fast")
-      o.effort = QuantizeEffort::fast;
-    else if (effort == "best")
-      o.effort = QuantizeEffort::best;
-    else if (effort != "normal")
-      throw UsageError(fmt::format("--effort {}: needs fast, normal or best", effort));
+    o.effort = effort_of(effort);
     if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
     if (memory_mib < 1 || memory_mib > (1 << 20))
       throw UsageError(fmt::format("--max-memory {}: needs 1 to 1048576 MiB", memory_mib));

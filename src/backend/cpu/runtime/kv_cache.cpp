@@ -239,11 +239,7 @@ void KvCache::append_page(int64_t sequence, int64_t n_more, std::span<const std:
 
 void KvCache::visit(int64_t sequence, int64_t n_positions,
                     const std::function<void(std::span<const std::byte>)>& sink) const {
-  for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
-    if (tables_.holds_window(sequence, i)) continue;
-    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) +
-                                       " is not whole: what lies behind its layers' window was given back");
-  }
+  tables_.check_whole(sequence, n_positions);
   std::vector<std::byte> row;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {

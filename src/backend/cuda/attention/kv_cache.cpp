@@ -343,11 +343,7 @@ void KvCache::visit_rows(int64_t layer, bool keys, int64_t sequence, int64_t n_p
 
 void KvCache::visit(int64_t sequence, int64_t n_positions,
                     const std::function<void(std::span<const std::byte>)>& sink) const {
-  for (int64_t i = 0; i < pages::pages_of(n_positions); ++i) {
-    if (tables_.holds_window(sequence, i)) continue;
-    throw Error(Errc::bad_request, "the cache of sequence " + std::to_string(sequence) +
-                                       " is not whole: what lies behind its layers' window was given back");
-  }
+  tables_.check_whole(sequence, n_positions);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     for (const bool keys : {true, false}) {
       if (keys || !layers_[layer].values_in_keys)

@@ -52,16 +52,8 @@ ExpertChoice::ExpertChoice(const ExpertProduct& p, const Card& card) {
   for (const int64_t begin : cuts) {
     const ExpertRow* row =
         std::ranges::find_if(kRows, [&](const ExpertRow& r) { return r.takes(p, begin * p.n_used, card); });
-    if (begin < 1 || (!ranges_.empty() && row == ranges_.back().row)) continue;
-    if (!ranges_.empty()) ranges_.back().tokens_max = begin - 1;
-    ranges_.push_back({begin, kAnyTokens, row});
+    if (begin >= 1) add({begin, kAnyTokens, row});
   }
-}
-
-const ExpertRow& ExpertChoice::at(int64_t n_tokens) const noexcept {
-  const ExpertRange* range = ranges_.data();
-  while (n_tokens > range->tokens_max) ++range;
-  return *range->row;
 }
 
 }  // namespace assay::backend::cuda

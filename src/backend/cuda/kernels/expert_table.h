@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/linear_table.h"
+#include "backend/cuda/kernels/token_ranges.h"
 
 namespace assay::backend::cuda {
 
@@ -42,21 +42,11 @@ struct ExpertRow {
 std::span<const ExpertRow> expert_table() noexcept;  // those of higher rank first
 const ExpertRow* find_expert_row(std::string_view name) noexcept;
 
-struct ExpertRange {
-  int64_t tokens_min = 1, tokens_max = kAnyTokens;
-  const ExpertRow* row = nullptr;
-};
+using ExpertRange = RowRange<ExpertRow>;
 
-class ExpertChoice {
+class ExpertChoice : public RowRanges<ExpertRow> {
  public:
-  ExpertChoice() = default;
   ExpertChoice(const ExpertProduct& product, const Card& card);
-
-  const ExpertRow& at(int64_t n_tokens) const noexcept;                     // from 1 on
-  std::span<const ExpertRange> ranges() const noexcept { return ranges_; }  // ascending, without a gap from 1 on
-
- private:
-  std::vector<ExpertRange> ranges_;
 };
 
 }  // namespace assay::backend::cuda

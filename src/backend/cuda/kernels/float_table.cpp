@@ -51,17 +51,8 @@ const FloatRow* find_float_row(std::string_view name) noexcept {
 
 FloatChoice::FloatChoice(const FloatProduct& product, const Card& card) {
   for (const int64_t begin : {int64_t{1}, int64_t{2}, kFloatSkinnyTokensMax + 1, kFastSkinnyTokensMax + 1}) {
-    const FloatRow* row = row_for(product, begin, card);
-    if (!ranges_.empty() && row == ranges_.back().row) continue;
-    if (!ranges_.empty()) ranges_.back().tokens_max = begin - 1;
-    ranges_.push_back({begin, kAnyTokens, row});
+    add({begin, kAnyTokens, row_for(product, begin, card)});
   }
-}
-
-const FloatRow& FloatChoice::at(int64_t n_tokens) const noexcept {
-  const FloatRange* range = ranges_.data();
-  while (n_tokens > range->tokens_max) ++range;
-  return *range->row;
 }
 
 bool fast_decodes(tensor::DType dtype) noexcept {

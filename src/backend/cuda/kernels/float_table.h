@@ -18,10 +18,10 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/linear_table.h"
+#include "backend/cuda/kernels/token_ranges.h"
 #include "ops/plan/executor.h"
 #include "tensor/dtype.h"
 
@@ -84,21 +84,11 @@ struct FloatRow {
 std::span<const FloatRow> float_table() noexcept;  // those of higher rank first
 const FloatRow* find_float_row(std::string_view name) noexcept;
 
-struct FloatRange {
-  int64_t tokens_min = 1, tokens_max = kAnyTokens;
-  const FloatRow* row = nullptr;
-};
+using FloatRange = RowRange<FloatRow>;
 
-class FloatChoice {
+class FloatChoice : public RowRanges<FloatRow> {
  public:
-  FloatChoice() = default;
   FloatChoice(const FloatProduct& product, const Card& card);
-
-  const FloatRow& at(int64_t n_tokens) const noexcept;                     // from 1 on
-  std::span<const FloatRange> ranges() const noexcept { return ranges_; }  // ascending, without a gap from 1 on
-
- private:
-  std::vector<FloatRange> ranges_;
 };
 
 }  // namespace assay::backend::cuda

@@ -94,7 +94,7 @@ const LinearRow* first_that_takes(const LinearProducts& products, int64_t n_toke
   return found == std::end(kRows) ? nullptr : found;
 }
 
-LinearRange range_at(const LinearProducts& products, int64_t n_tokens, const Card& card) noexcept {
+LinearRange range_for(const LinearProducts& products, int64_t n_tokens, const Card& card) noexcept {
   LinearRange range;
   range.tokens_min = n_tokens;
   range.together = first_that_takes(products, n_tokens, card);
@@ -120,18 +120,7 @@ bool takes(const LinearRow& row, const LinearProducts& products, int64_t n_token
 }
 
 LinearChoice::LinearChoice(const LinearProducts& products, const Card& card) {
-  for (int64_t n = 1; n <= kTokensTold; ++n) {
-    const LinearRange range = range_at(products, n, card);
-    if (!ranges_.empty() && ranges_.back().together == range.together && ranges_.back().each == range.each) continue;
-    if (!ranges_.empty()) ranges_.back().tokens_max = n - 1;
-    ranges_.push_back(range);
-  }
-}
-
-const LinearRange& LinearChoice::at(int64_t n_tokens) const noexcept {
-  const LinearRange* range = ranges_.data();
-  while (n_tokens > range->tokens_max) ++range;
-  return *range;
+  for (int64_t n = 1; n <= kTokensTold; ++n) add(range_for(products, n, card));
 }
 
 int tile_bytes(DType dtype, int planes) noexcept {

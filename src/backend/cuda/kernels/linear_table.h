@@ -16,10 +16,10 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/limits.h"
+#include "backend/cuda/kernels/token_ranges.h"
 #include "quant/activations.h"
 #include "tensor/dtype.h"
 
@@ -39,8 +39,6 @@ struct LinearProducts {
 
   int64_t n_blocks() const noexcept { return cols / (kind == quant::Activation::a256 ? 256 : 32); }
 };
-
-inline constexpr int64_t kAnyTokens = int64_t{1} << 62;
 
 enum class LinearKernel { group_tiles, batch_tiles, vector, tiles, any_format };
 inline constexpr size_t kNLinearKernels = 5;
@@ -65,19 +63,14 @@ struct LinearRange {
   std::array<const LinearRow*, kLinearsMax> each = {};  // by matrix
 
   const LinearRow& of(size_t i_matrix) const noexcept { return together != nullptr ? *together : *each[i_matrix]; }
+  bool chooses_as(const LinearRange& other) const noexcept { return together == other.together && each == other.each; }
 };
 
 // The kernels of a group of products, by the number of tokens.
-class LinearChoice {
+class LinearChoice : public TokenRanges<LinearRange> {
  public:
-  LinearChoice() = default;
   LinearChoice(const LinearProducts& products, const Card& card);
-
-  const LinearRange& at(int64_t n_tokens) const noexcept;                   // from 1 on
-  std::span<const LinearRange> ranges() const noexcept { return ranges_; }  // ascending, without a gap from 1 on
-
- private:
-  std::vector<LinearRange> ranges_;
+  const LinearRange& at(int64_t n_tokens) const noexcept { return range_at(n_tokens); }
 };
 
 // Bytes of shared memory that the tiles for every card have (tiles/mma_32.cu, mma_256.cu); 0: they do not know the

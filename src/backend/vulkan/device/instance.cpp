@@ -215,19 +215,27 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   return f;
 }
 
+// Fill the structure, and those that it leads to.
+void Instance::ask_features(VkPhysicalDevice device, void* structure) const {
+  VkPhysicalDeviceFeatures2 features = {};
+  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  features.pNext = structure;
+  functions_.GetPhysicalDeviceFeatures2(device, &features);
+}
+void Instance::ask_properties(VkPhysicalDevice device, void* structure) const {
+  VkPhysicalDeviceProperties2 properties = {};
+  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  properties.pNext = structure;
+  functions_.GetPhysicalDeviceProperties2(device, &properties);
+}
+
 void Instance::find_dots(Facts& f) const {
   VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dots = {};
   dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR;
-  VkPhysicalDeviceFeatures2 features = {};
-  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
-  features.pNext = &dots;
-  functions_.GetPhysicalDeviceFeatures2(f.handle, &features);
+  ask_features(f.handle, &dots);
   VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR speeds = {};
   speeds.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
-  VkPhysicalDeviceProperties2 properties = {};
-  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
-  properties.pNext = &speeds;
-  functions_.GetPhysicalDeviceProperties2(f.handle, &properties);
+  ask_properties(f.handle, &speeds);
   f.has_dots = dots.shaderIntegerDotProduct == VK_TRUE;
   f.has_fast_dots = f.has_dots && speeds.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE;
 }
@@ -238,16 +246,10 @@ void Instance::find_matrices(Facts& f) const {
   VkPhysicalDeviceVulkan12Features features_12 = {};
   features_12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
   features_12.pNext = &matrices;
-  VkPhysicalDeviceFeatures2 features = {};
-  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
-  features.pNext = &features_12;
-  functions_.GetPhysicalDeviceFeatures2(f.handle, &features);
+  ask_features(f.handle, &features_12);
   VkPhysicalDeviceSubgroupProperties subgroups = {};
   subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
-  VkPhysicalDeviceProperties2 properties = {};
-  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
-  properties.pNext = &subgroups;
-  functions_.GetPhysicalDeviceProperties2(f.handle, &properties);
+  ask_properties(f.handle, &subgroups);
   const auto lacks = [&f](bool is_so, const std::string& what) {
     if (is_so) f.matrices_lack += (f.matrices_lack.empty() ? "" : ", ") + what;
   };

@@ -85,6 +85,8 @@ class Instance {
   Facts facts_of(VkPhysicalDevice device) const;
   void find_dots(Facts& facts) const;
   void find_matrices(Facts& facts) const;
+  void ask_features(VkPhysicalDevice device, void* structure) const;
+  void ask_properties(VkPhysicalDevice device, void* structure) const;
   uint32_t matrix_depth_of(VkPhysicalDevice device) const;
 
   void* library_ = nullptr;
