@@ -18,11 +18,4 @@ constexpr std::optional<uint64_t> checked_mul(uint64_t a, uint64_t b) noexcept {
   return product;
 }
 
-// The next multiple of `multiple`, which is not 0.
-constexpr std::optional<uint64_t> checked_round_up(uint64_t x, uint64_t multiple) noexcept {
-  const uint64_t rest = x % multiple;
-  if (rest == 0) return x;
-  return checked_add(x, multiple - rest);
-}
-
 }  // namespace assay::base

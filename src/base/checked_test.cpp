@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/round_up.h"
+
 namespace assay::base {
 namespace {
 
@@ -14,6 +16,7 @@ TEST(Checked, StopsWhereTheResultWouldWrap) {
 }
 
 TEST(Checked, RoundsUp) {
+  static_assert(round_up(size_t{0}, 64) == 0 && round_up(int64_t{65}, 64) == 128 && round_up(128, 64) == 128);
   EXPECT_EQ(checked_round_up(0, 32), 0u);
   EXPECT_EQ(checked_round_up(1, 32), 32u);
   EXPECT_EQ(checked_round_up(64, 32), 64u);

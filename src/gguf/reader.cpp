@@ -13,6 +13,7 @@
 
 #include "assay/error.h"
 #include "base/checked.h"
+#include "base/round_up.h"
 #include "base/shown.h"
 
 namespace assay::gguf {

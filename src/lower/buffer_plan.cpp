@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
+
 namespace assay::lower {
 namespace {
 
@@ -39,7 +41,7 @@ BufferPlan place_buffers(std::span<const BufferNeed> needs, size_t alignment) {
       continue;
     }
     std::erase_if(live, [&](const Live& other) { return other.last_step < needs[i].first_step; });
-    const size_t bytes = (needs[i].bytes + alignment - 1) / alignment * alignment;
+    const size_t bytes = base::round_up(needs[i].bytes, alignment);
     const size_t begin = first_gap(live, bytes);
     const Live placed{begin, begin + bytes, last_step[i]};
     live.insert(std::upper_bound(live.begin(), live.end(), placed,

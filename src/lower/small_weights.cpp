@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/index.h"
+#include "base/round_up.h"
 #include "ops/plan/plan_check.h"
 #include "quant/format.h"
 
@@ -17,8 +18,7 @@ bool is_usable(const tensor::TensorView& view) noexcept {
 }
 
 size_t copy_bytes(const tensor::TensorView& view) noexcept {
-  const size_t bytes = at(view.shape.elements()) * sizeof(float);
-  return (bytes + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
+  return base::round_up(at(view.shape.elements()) * sizeof(float), kCopyAlignment);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/round_up.h"
 #include "num/lanes.h"
 #include "quant/encode.h"
 #include "quant/steps.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int64_t kChunks = 8;
 
-constexpr size_t align_64(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+constexpr size_t align_64(size_t bytes) noexcept { return base::round_up(bytes, 64); }
 
 // Bytes of each part, in the order of carve().
 struct PartBytes {

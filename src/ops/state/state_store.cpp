@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "assay/error.h"
+#include "base/round_up.h"
 
 namespace assay::ops {
 
@@ -13,7 +14,7 @@ StateBook::StateBook(std::span<const StateLayer> layers, const ExecutorOptions& 
     : layers_(layers.begin(), layers.end()), interval_(std::max<int64_t>(1, options.checkpoint_interval)) {
   for (const StateLayer& layer : layers_) {
     offsets_.push_back(n_elements_);
-    n_elements_ += (layer.n_floats() + 15) / 16 * 16;  // whole cache lines
+    n_elements_ += base::round_up(layer.n_floats(), 16);  // whole cache lines
   }
   if (n_elements_ == 0) return;
   const int64_t n_multiples = (options.n_ctx - 1) / interval_;

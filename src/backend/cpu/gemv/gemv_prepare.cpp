@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/round_up.h"
+
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int kLaneOfPlace[kLanes] = {0, 4, 1, 5, 2, 6, 3, 7};
-
-size_t round_up(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
 // The blocks of a step by lanes; -1: none.
 void blocks_of_lanes(const GemvChain& chain, int64_t step, int64_t* blocks) noexcept {
@@ -134,7 +134,7 @@ int gemv_tokens(const LinearTask& task, int64_t token) noexcept {
 size_t gemv_scratch_bytes(const LinearTask& task) noexcept {
   const int64_t block = task.x.block();
   const size_t steps = static_cast<size_t>((task.k / block + kLanes - 1) / kLanes);
-  const size_t floats = round_up(steps * kGemvColumnsMax * kLanes * sizeof(float));
+  const size_t floats = base::round_up(steps * kGemvColumnsMax * kLanes * sizeof(float), 64);
   return block == 32 ? static_cast<size_t>(task.x.planes) * steps * kGemvColumnsMax * 256 + 3 * floats
                      : steps * kGemvColumnsMax * static_cast<size_t>(kStepElements + kStepSums) + floats;
 }
@@ -149,7 +149,7 @@ GemvOperand gemv_prepare(const LinearTask& task, int64_t token, int tokens, cons
   operand.planes = x.planes;
   operand.tokens = tokens;
   const int64_t steps = operand.chain.steps;
-  const size_t floats = round_up(static_cast<size_t>(steps) * kGemvColumnsMax * kLanes * sizeof(float));
+  const size_t floats = base::round_up(static_cast<size_t>(steps) * kGemvColumnsMax * kLanes * sizeof(float), 64);
   float* d = reinterpret_cast<float*>(scratch);
   float* g = reinterpret_cast<float*>(scratch + floats);
   int32_t* sums = reinterpret_cast<int32_t*>(scratch + 2 * floats);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cpu/linear/linear_thread.h"
+#include "base/round_up.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -43,13 +44,12 @@ LinearTask ExpertSteps::task_of(const ops::ExpertLinear& op) const {
 ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& options)
     : state_(state), options_(options) {
   size_t integer_bytes = 0, n_pairs = 0, n_experts = 0;
-  const auto round_up = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
   for (const ops::Op& any : state.plan.ops) {
     const auto* op = any.as<ops::ExpertLinear>();
     if (op == nullptr) continue;
     const int64_t n = pairs_max(state, *op, options);
-    x_bytes_ = std::max(x_bytes_, round_up(static_cast<size_t>(n * op->d_in) * sizeof(float)));
-    y_bytes_ = std::max(y_bytes_, round_up(static_cast<size_t>(n * op->d_out) * sizeof(float)));
+    x_bytes_ = std::max(x_bytes_, base::round_up(static_cast<size_t>(n * op->d_in) * sizeof(float), 64));
+    y_bytes_ = std::max(y_bytes_, base::round_up(static_cast<size_t>(n * op->d_out) * sizeof(float), 64));
     const LinearTask task = task_of(*op);
     const LinearChoice& choice = choices_.emplace(op, LinearChoice(state.kernel_set, task)).first->second;
     scratch_bytes_ = std::max(scratch_bytes_, choice.scratch_bytes(task));
@@ -130,7 +130,7 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
   const int64_t unit_bytes = std::max(
       kExpertUnitBytesMin, n_used * op.d_out * any.row_bytes / (kExpertUnitsPerThread * state_.pool.n_threads()));
   const int64_t row_step = choice.row_step(any.n_tokens);
-  const int64_t rows_per_unit = (std::max<int64_t>(1, unit_bytes / any.row_bytes) + row_step - 1) / row_step * row_step;
+  const int64_t rows_per_unit = base::round_up(std::max<int64_t>(1, unit_bytes / any.row_bytes), row_step);
   const int64_t units_per_expert = (op.d_out + rows_per_unit - 1) / rows_per_unit;
   state_.pool.run(n_used * units_per_expert, [&](int64_t unit, int thread) {
     const int64_t begin = unit % units_per_expert * rows_per_unit;

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/linear/linear_thread.h"
 #include "backend/cpu/runtime/steps.h"
+#include "base/round_up.h"
 #include "ops/linear/linear.h"
 
 namespace assay::backend::cpu {
@@ -44,7 +45,7 @@ LinearSplit make_split(const RunState& state, const LinearStep& step, int64_t un
     const LinearTask& task = step.tasks[i];
     const int64_t row_step = step.choices[i].row_step(task.n_tokens);
     const int64_t rows = std::max<int64_t>(1, unit_bytes / std::max<int64_t>(1, task.row_bytes));
-    split.chunk_rows.push_back((rows + row_step - 1) / row_step * row_step);
+    split.chunk_rows.push_back(base::round_up(rows, row_step));
     split.first_chunk.push_back(split.first_chunk.back() +
                                 (task.y.cols + split.chunk_rows.back() - 1) / split.chunk_rows.back());
   }

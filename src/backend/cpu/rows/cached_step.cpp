@@ -179,7 +179,7 @@ class Sparse {
   static size_t kernel_bytes(const RunState& s, const ops::SparseAttention& op) {
     const int64_t v_dim = s.plan.cache_layers[static_cast<size_t>(op.layer)].v_dim(),
                   n = std::min(s.width(op.chosen), s.n_ctx);
-    return (s.kernels.attention_scratch_bytes(op.head_dim, v_dim, n) + 63) / 64 * 64;
+    return round_up(s.kernels.attention_scratch_bytes(op.head_dim, v_dim, n), 64);
   }
 
   template <class Workers>

@@ -16,6 +16,7 @@
 #include "backend/cpu/runtime/shard_table.h"
 #include "backend/cpu/runtime/steps.h"
 #include "backend/cpu/runtime/take_pages.h"
+#include "base/round_up.h"
 #include "lower/placement.h"
 #include "lower/small_weights.h"
 #include "ops/attention/attention.h"
@@ -27,8 +28,6 @@ namespace assay::backend::cpu {
 namespace {
 
 using ops::kNone;
-
-size_t round_up_64(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
 
 struct ScratchBytes {
   size_t of_thread = 64;
@@ -56,7 +55,7 @@ ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& op
     bytes = std::max(bytes, static_cast<size_t>(std::max(layer.head_dim, layer.v_dim())) *
                                 sizeof(float));  // one row on its way into the cache
   }
-  bytes = round_up_64(bytes) + 64;  // no two threads on one cache line pair
+  bytes = base::round_up(bytes, 64) + 64;  // no two threads on one cache line pair
   return most;
 }
 

@@ -125,7 +125,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
   size_t bytes = 0;
   const auto take = [&bytes](size_t part) {
     const size_t at = bytes;
-    bytes += (part + 63) / 64 * 64;
+    bytes += base::round_up(part, 64);
     return at;
   };
   for (const ops::CacheLayer& layer : layers) {

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "assay/error.h"
+#include "base/round_up.h"
 #include "ops/linear/gather.h"
 #include "ops/linear/linear.h"
 
@@ -117,7 +118,7 @@ Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linear
     if (gather == nullptr) continue;
     offsets_[static_cast<size_t>(gather->y)] = n_floats;
     flag_offsets_[static_cast<size_t>(gather->y)] = n_words;
-    n_floats += (plan.values[static_cast<size_t>(gather->y)].width * n_rows_max + 63) / 64 * 64;
+    n_floats += base::round_up(plan.values[static_cast<size_t>(gather->y)].width * n_rows_max, 64);
     n_words += kGatherFlags;
   }
   sums_begin_ = n_floats;
@@ -128,7 +129,7 @@ Landings::Landings(const ops::Plan& plan, std::span<const int32_t> column_linear
       const auto* gather = op.as<ops::Gather>();
       if (gather == nullptr || gather->x != part) continue;
       sums_offsets_[static_cast<size_t>(gather->y)] = n_floats;
-      n_floats += (plan.values[static_cast<size_t>(gather->y)].width * peers->n_shards() + 63) / 64 * 64;
+      n_floats += base::round_up(plan.values[static_cast<size_t>(gather->y)].width * peers->n_shards(), 64);
     }
   }
   set_floats_ = n_floats;

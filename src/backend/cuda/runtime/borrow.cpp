@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/runtime/device_state.h"
+#include "base/round_up.h"
 #include "ops/plan/cached_run.h"
 #include "ops/plan/op_values.h"
 #include "ops/state/run_on_host.h"
@@ -12,9 +13,7 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr size_t kStagingAlignment = 64;
-size_t aligned(size_t bytes) noexcept {
-  return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
-}
+size_t aligned(size_t bytes) noexcept { return base::round_up(bytes, kStagingAlignment); }
 
 // What the op reads, each value once, then what it writes.
 std::vector<ops::ValueId> values_at(const ops::Op& op) {

@@ -7,6 +7,7 @@
 
 #include "assay/error.h"
 #include "backend/cuda/decode/fetch_batch.h"
+#include "base/round_up.h"
 #include "lower/placement.h"
 #include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
@@ -146,7 +147,7 @@ void DeviceState::place_floats() {
     FloatNeed need;
     for (const int32_t op : group.ops) {
       const Matrix& w = weights.matrix(plan.ops[static_cast<size_t>(op)].get<ops::Linear>().w);
-      if (!is_fast(w)) need.rows += (w.rows + kFloatTileRows - 1) / kFloatTileRows * kFloatTileRows;
+      if (!is_fast(w)) need.rows += base::round_up(w.rows, kFloatTileRows);
       need.cols = w.cols;
     }
     needs.push_back(need);
@@ -290,7 +291,7 @@ void DeviceState::fill_rope_tables() {
   const int64_t n_positions =
       std::min(options.n_ctx, *std::max_element(shape.n_positions.begin(), shape.n_positions.end()) + 1);
   if (n_positions <= n_rotations_) return;
-  const int64_t target = std::min(options.n_ctx, (n_positions + kRopeStep - 1) / kRopeStep * kRopeStep);
+  const int64_t target = std::min(options.n_ctx, base::round_up(n_positions, kRopeStep));
   for (size_t i = 0; i < rope_tables.size(); ++i) {
     ops::RopeTable& table = rope_tables[i];
     table.fill_to(target);

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/upload.h"
+#include "base/round_up.h"
 #include "lower/small_weights.h"
 #include "ops/embed/embed.h"
 #include "ops/embed/embed_position.h"
@@ -19,8 +20,7 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
-
-size_t round_up(size_t n) noexcept { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+size_t rounded(size_t n_bytes) noexcept { return base::round_up(n_bytes, kAlignment); }
 
 // Which weights are read as matrices: tables and the w of products. What a borrowed op reads stays on the host.
 std::vector<ops::WeightId> matrices_of(const ops::Plan& plan, std::span<const int32_t> column_linears) {
@@ -44,10 +44,10 @@ Extent extent_of(const tensor::TensorView& view) noexcept { return {view.data.da
 size_t file_bytes(const tensor::TensorView& view) { return static_cast<size_t>(view.shape.rows() * view.row_bytes()); }
 size_t matrix_bytes(const tensor::TensorView& view, bool whole_blocks) {
   const PartBytes parts = part_bytes(view.dtype, whole_blocks);
-  if (parts.n == 1) return round_up(file_bytes(view));
+  if (parts.n == 1) return rounded(file_bytes(view));
   const auto n_blocks = file_bytes(view) / static_cast<size_t>(tensor::traits(view.dtype).block_bytes);
   size_t bytes = 0;
-  for (int p = 0; p < parts.n; ++p) bytes += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
+  for (int p = 0; p < parts.n; ++p) bytes += rounded(n_blocks * static_cast<size_t>(parts.bytes[p]));
   return bytes;
 }
 
@@ -82,7 +82,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
   const size_t small_begin = bytes;
   for (const ops::WeightId id : small) {
     const size_t n = static_cast<size_t>(view_of(id).shape.elements()) * sizeof(float);
-    bytes += round_up(n);
+    bytes += rounded(n);
     sent_bytes += n;
   }
   memory_ = DeviceBuffer(bytes, "the copy of the weights");
@@ -119,7 +119,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     for (int p = 0; p < parts.n; ++p) {
       m.parts.bytes[p] = parts.bytes[p];
       m.parts.base[p] = reinterpret_cast<const uint8_t*>(place);
-      place += round_up(n_blocks * static_cast<size_t>(parts.bytes[p]));
+      place += rounded(n_blocks * static_cast<size_t>(parts.bytes[p]));
     }
     std::byte* target =
         parts.n == 1 ? const_cast<std::byte*>(reinterpret_cast<const std::byte*>(m.parts.base[0])) : staging.data();
@@ -133,7 +133,7 @@ DeviceWeights::DeviceWeights(const ops::Plan& plan, const ops::ExecutorOptions& 
     const std::span values(floats.all()[static_cast<size_t>(id)], static_cast<size_t>(view_of(id).shape.elements()));
     upload.send(place, std::as_bytes(values), plan.weights[static_cast<size_t>(id)].name);
     small_[static_cast<size_t>(id)] = reinterpret_cast<const float*>(place);
-    place += round_up(values.size_bytes());
+    place += rounded(values.size_bytes());
   }
   upload.finish();
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/round_up.h"
 #include "quant/q4_0.h"
 #include "quant/q4_1.h"
 #include "quant/q5_0.h"
@@ -62,7 +63,7 @@ int number_of_format(DType dtype) noexcept {
 
 int64_t device_row_bytes(const tensor::TensorView& matrix) noexcept {
   constexpr int64_t kAlignment = 16;
-  return (matrix.row_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  return base::round_up(matrix.row_bytes(), kAlignment);
 }
 
 int64_t device_bytes(const tensor::TensorView& matrix) noexcept {

@@ -11,6 +11,7 @@
 
 #include "assay/error.h"
 #include "backend/vulkan/linear/matrices.h"
+#include "base/round_up.h"
 #include "lower/buffer_plan.h"
 #include "lower/lifetimes.h"
 #include "ops/attention/attention.h"
@@ -215,8 +216,7 @@ void DeviceState::begin(const ops::Batch& batch, const ops::BatchShape& shape) {
   }
   for (size_t i = 0; i < ropes_.size(); ++i) {
     if (longest <= n_rotations_[i]) continue;
-    const int64_t end = std::min(options.n_ctx, (longest + kRotationsAhead - 1) / kRotationsAhead * kRotationsAhead),
-                  dim = plan.ropes[i].dim;
+    const int64_t end = std::min(options.n_ctx, base::round_up(longest, kRotationsAhead)), dim = plan.ropes[i].dim;
     rope_tables[i].fill_to(end);
     const std::span<const float> rows(rope_tables[i].cos(n_rotations_[i]),
                                       static_cast<size_t>((end - n_rotations_[i]) * dim));
