@@ -13,6 +13,8 @@
 #include <string>
 #include <utility>
 
+#include "assay/error.h"
+
 namespace assay::base {
 namespace {
 
@@ -116,5 +118,11 @@ int physical_cores(std::span<const int> processors, const std::string& root) {
 std::vector<int> allowed_processors() { return cores_first(affinity_mask(), ""); }
 
 int physical_cores() { return physical_cores(affinity_mask(), ""); }
+
+int pool_threads(int n_asked) {
+  if (n_asked < 0)
+    throw Error(Errc::bad_request, fmt::format("{} threads: needs 1 or more, or 0 for one a core", n_asked));
+  return n_asked == 0 ? physical_cores() : n_asked;
+}
 
 }  // namespace assay::base

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "assay/error.h"
 #include "support/temp_folder.h"
 
 namespace assay::base {
@@ -22,6 +23,9 @@ TEST(Processors, AreThoseOfTheAffinityMask) {
   EXPECT_EQ(distinct.size(), allowed.size());
   EXPECT_EQ(distinct.size(), static_cast<size_t>(CPU_COUNT(&before)));
   EXPECT_GE(physical_cores(), 1);
+  EXPECT_EQ(pool_threads(0), physical_cores());
+  EXPECT_EQ(pool_threads(3), 3);
+  EXPECT_THROW(pool_threads(-1), Error);
   EXPECT_LE(physical_cores(), static_cast<int>(allowed.size()));
 
   cpu_set_t one;

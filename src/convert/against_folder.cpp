@@ -25,9 +25,9 @@ std::string where_from(const Output& output) {
 
 class FolderJudge {
  public:
-  FolderJudge(const gguf::File& file, const Draft& draft, const FolderReportOptions& options, FolderReport& report)
-      : file_(file), draft_(draft), options_(options), report_(report),
-        pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads) {}
+  FolderJudge(const gguf::File& file, const Draft& draft, const FolderReportOptions& options, int n_threads,
+              FolderReport& report)
+      : file_(file), draft_(draft), options_(options), report_(report), pool_(n_threads) {}
 
   void run() {
     check_keys();
@@ -130,8 +130,7 @@ class FolderJudge {
 
 FolderReport hold_against_folder(const std::filesystem::path& path, const std::filesystem::path& folder_path,
                                  const FolderReportOptions& options) {
-  if (options.n_threads < 0)
-    throw Error(Errc::bad_request, fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
+  const int n_threads = base::pool_threads(options.n_threads);
   const converting::Folder folder(folder_path);
   const converting::DrawnDraft drawn = converting::draw_draft(folder, true);
   const gguf::File file = gguf::File::open(path);
@@ -150,7 +149,7 @@ FolderReport hold_against_folder(const std::filesystem::path& path, const std::f
       embedding != nullptr && drawn.family->options.cuts_vocabulary) {
     drawn.draft->limit_vocabulary(embedding->view.shape.rows());
   }
-  converting::FolderJudge(file, *drawn.draft, options, report).run();
+  converting::FolderJudge(file, *drawn.draft, options, n_threads, report).run();
   return report;
 }
 

@@ -36,9 +36,8 @@ float limit_of(DType dtype) noexcept {
 
 class Job {
  public:
-  Job(const Folder& folder, const Plan& plan, const ConvertOptions& options, gguf::Writer& writer)
-      : folder_(folder), plan_(plan), options_(options), writer_(writer),
-        pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads),
+  Job(const Folder& folder, const Plan& plan, const ConvertOptions& options, int n_threads, gguf::Writer& writer)
+      : folder_(folder), plan_(plan), options_(options), writer_(writer), pool_(n_threads),
         rows_(static_cast<size_t>(pool_.n_threads())) {}
 
   void run() {
@@ -189,8 +188,7 @@ void note_ends(const Folder& folder, const gguf::Metadata& metadata, std::vector
 }
 
 ConvertResult run(const fs::path& path, const fs::path& out, const ConvertOptions& options) {
-  if (options.n_threads < 0)
-    throw Error(Errc::bad_request, fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
+  const int n_threads = base::pool_threads(options.n_threads);
   const Folder folder(path);
   Plan plan = make_plan(folder, options);
   ConvertResult result;
@@ -200,7 +198,7 @@ ConvertResult run(const fs::path& path, const fs::path& out, const ConvertOption
   try {
     gguf::Writer writer(out, plan.draft->head);
     result.bytes = writer.bytes_total();
-    Job(folder, plan, options, writer).run();
+    Job(folder, plan, options, n_threads, writer).run();
     writer.finish([&](const std::vector<fs::path>& partials) {
       if (!options.check) return;
       const gguf::File written = gguf::File::open(partials.front());

@@ -87,8 +87,7 @@ class Sweep {
  public:
   Sweep(const Model& model, std::span<const TokenId> ids, std::span<const TensorCandidate> candidates,
         const TensorEffectOptions& options)
-      : plan_(model.state().built.plan), options_(options),
-        pool_(options.n_threads == 0 ? base::physical_cores() : options.n_threads),
+      : plan_(model.state().built.plan), options_(options), pool_(base::pool_threads(options.n_threads)),
         chunks_(chunks_of(model, ids, options)), borders_(borders_of(plan_)), parts_(ops::split_plan(plan_, borders_)),
         n_rows_(std::clamp<int64_t>(kLogitsBytesMax / (plan_.vocab_size * static_cast<int64_t>(sizeof(float))), 1,
                                     n_scored_of(chunks_.front()))),

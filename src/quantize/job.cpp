@@ -46,7 +46,8 @@ class Job {
  public:
   Job(const gguf::File& file, const Plan& plan, const Weighing& weighing, const QuantizeOptions& options,
       gguf::Writer& writer)
-      : file_(file), plan_(plan), weighing_(weighing), options_(options), writer_(writer), pool_(n_threads(options)) {}
+      : file_(file), plan_(plan), weighing_(weighing), options_(options), writer_(writer),
+        pool_(base::pool_threads(options.n_threads)) {}
 
   void run() {
     for (size_t i = writer_.next(); i < plan_.tensors.size(); ++i) {
@@ -59,13 +60,6 @@ class Job {
   const Lost& lost() const noexcept { return lost_; }
 
  private:
-  static int n_threads(const QuantizeOptions& options) {
-    if (options.n_threads < 0)
-      throw Error(Errc::bad_request,
-                  fmt::format("{} threads: needs 1 or more, or 0 for one a core", options.n_threads));
-    return options.n_threads == 0 ? base::physical_cores() : options.n_threads;
-  }
-
   void between(const PlannedTensor& t) {
     if (options_.cancelled && options_.cancelled()) throw Cancelled{};
     if (options_.progress) {

@@ -70,7 +70,7 @@ class Chooser {
       : options_(options), quantize_(with_type(options.quantize)),
         model_(Model::load(in.string(), {.tokenizer = false})), file_(gguf::File::open(in)),
         weighing_(file_, quantize_), plan_(quantizing::make_plan(file_, quantize_, weighing_.given())),
-        pool_(quantize_.n_threads == 0 ? base::physical_cores() : quantize_.n_threads),
+        pool_(base::pool_threads(quantize_.n_threads)),
         ids_(ids.first(std::min(ids.size(), static_cast<size_t>(options.n_tokens_max)))) {}
 
   TargetChoice choose() {

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "flags/effort_flag.h"
+#include "flags/file_threads_flag.h"
 #include "flags/options.h"
 #include "io/check_written.h"
 #include "io/file_progress.h"
@@ -30,7 +31,7 @@ struct ConvertFlags {
     flags.on("--no-check", no_check,
              "Leaves out holding the new file's tokenizer against tokenizer.json, and verify's stages of the file");
     flags.value("--effort", effort, "LEVEL", "Of a quantised type: fast, normal or best");
-    flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
+    add_file_threads(flags, n_threads);
   }
 
   ConvertOptions options() const {
@@ -41,7 +42,6 @@ struct ConvertFlags {
     o.keep_nonfinite = keep_nonfinite;
     o.check = !no_check;
     o.effort = effort_of(effort);
-    if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
     o.n_threads = static_cast<int>(n_threads);
     o.cancelled = [] { return interrupted() != 0; };
     return o;

@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "commands/quantize_target.h"
 #include "flags/effort_flag.h"
+#include "flags/file_threads_flag.h"
 #include "flags/options.h"
 #include "io/check_written.h"
 #include "io/file_progress.h"
@@ -33,7 +34,7 @@ struct QuantizeFlags {
     flags.positional("IN", in, "GGUF file of float weights, of a split one the first; or a folder of Hugging Face");
     flags.positional("OUT", out, "The new file. Not needed with --dry-run");
     flags.positional("TYPE", type, "One of: " + names());
-    flags.value("-t,--threads", n_threads, "N", "Threads; 0: one a core. The file does not depend on it");
+    add_file_threads(flags, n_threads);
     flags.value("--effort", effort, "LEVEL", "fast, normal or best: how many candidates are tried for each block");
     flags.on("--dry-run", dry_run, "Prints type, bytes and bits per weight of every tensor, and writes nothing");
     flags.on("--resume", resume, "Goes on where a killed run with the same source and flags stopped");
@@ -76,7 +77,6 @@ struct QuantizeFlags {
     QuantizeOptions o;
     o.type = type;
     o.effort = effort_of(effort);
-    if (n_threads < 0 || n_threads > 1024) throw UsageError(fmt::format("--threads {}: needs 0 to 1024", n_threads));
     if (memory_mib < 1 || memory_mib > (1 << 20))
       throw UsageError(fmt::format("--max-memory {}: needs 1 to 1048576 MiB", memory_mib));
     o.n_threads = static_cast<int>(n_threads);
