@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "backend/cpu/sets/kernel_set.h"
 
@@ -34,6 +35,20 @@ LinearChoice::LinearChoice(KernelSet set, const LinearRow& row, const LinearTask
   add_ranges(set, {&row, 1}, task);
 }
 
+// A row's, for any number of tokens.
+LinearRange LinearChoice::range_of(KernelSet set, const LinearRow& row, const LinearTask& task) noexcept {
+  LinearRange range;
+  range.name = row.name;
+  range.kernel = row.kernel(task);
+  if (range.kernel.vector == nullptr) return range;
+  const KernelSetParts& functions = *functions_of(set);
+  range.layout.walk = row.walk;
+  range.layout.group_lanes = functions.superblock_lanes;
+  range.layout.joined =
+      task.x.planes == 2 && functions.joins_planes != nullptr && functions.joins_planes(task.format->dtype);
+  return range;
+}
+
 // Cuts at every bound of a row that takes the task; between two cuts the first row that covers them has the range.
 void LinearChoice::add_ranges(KernelSet set, std::span<const LinearRow> rows, const LinearTask& task) {
   std::vector<const LinearRow*> taking;
@@ -45,39 +60,18 @@ void LinearChoice::add_ranges(KernelSet set, std::span<const LinearRow> rows, co
     if (row.tokens_max < kAnyTokens) cuts.push_back(row.tokens_max + 1);
   }
   std::ranges::sort(cuts);
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  ranges_.clear();
-  const LinearRow* last = nullptr;
   for (const int64_t begin : cuts) {
     const auto found = std::ranges::find_if(
         taking, [&](const LinearRow* row) { return row->tokens_min <= begin && begin <= row->tokens_max; });
-    const LinearRow* row = found == taking.end() ? nullptr : *found;
-    if (!ranges_.empty() && row == last) continue;
-    if (!ranges_.empty()) ranges_.back().tokens_max = begin - 1;
-    LinearRange& range = ranges_.emplace_back();
+    LinearRange range = found == taking.end() ? LinearRange{} : range_of(set, **found, task);
     range.tokens_min = begin;
-    last = row;
-    if (row == nullptr) continue;
-    range.name = row->name;
-    range.kernel = row->kernel(task);
-    if (range.kernel.vector == nullptr) continue;
-    const KernelSetParts& functions = *functions_of(set);
-    range.layout.walk = row->walk;
-    range.layout.group_lanes = functions.superblock_lanes;
-    range.layout.joined =
-        task.x.planes == 2 && functions.joins_planes != nullptr && functions.joins_planes(task.format->dtype);
+    add(range);
   }
-}
-
-const LinearRange& LinearChoice::at(int64_t n_tokens) const noexcept {
-  const LinearRange* range = ranges_.data();
-  while (n_tokens > range->tokens_max) ++range;
-  return *range;
 }
 
 size_t LinearChoice::scratch_bytes(const LinearTask& task) const noexcept {
   size_t bytes = 0;
-  for (const LinearRange& range : ranges_) {
+  for (const LinearRange& range : ranges()) {
     if (range.tokens_min > task.n_tokens) break;
     LinearTask largest = task;
     largest.n_tokens = std::min(task.n_tokens, range.tokens_max);
@@ -89,7 +83,7 @@ size_t LinearChoice::scratch_bytes(const LinearTask& task) const noexcept {
 
 int64_t LinearChoice::row_step(int64_t n_tokens_max) const noexcept {
   int64_t step = 1;
-  for (const LinearRange& range : ranges_) {
+  for (const LinearRange& range : ranges()) {
     if (range.tokens_min <= n_tokens_max && range.kernel.matrix.run != nullptr)
       step = std::max(step, range.kernel.matrix.row_step);
   }

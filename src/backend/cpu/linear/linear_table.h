@@ -13,17 +13,17 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemv/gemv.h"
+#include "lower/token_ranges.h"
 
 namespace assay::backend::cpu {
 
 enum class WeightKind { floats, blocks, superblocks };  // LinearTask::as_f32; blocks of 32; superblocks of 256
 WeightKind weight_kind(const LinearTask& task) noexcept;
 
-inline constexpr int64_t kAnyTokens = int64_t{1} << 62;
+using lower::kAnyTokens;
 
 // One of the two, or neither where a row has nothing for a format.
 struct LinearKernel {
@@ -54,27 +54,28 @@ struct LinearRange {
   std::string_view name = "reference";  // the row's
   LinearKernel kernel;                  // neither: the reference
   GemvLayout layout;                    // of activations, where the kernel is a vector's
+
+  // Of the rows that take a product no two share a name.
+  bool chooses_as(const LinearRange& other) const noexcept { return name == other.name; }
 };
 
 // The kernels of one product, by the number of its tokens.
-class LinearChoice {
+class LinearChoice : public lower::TokenRanges<LinearRange> {
  public:
-  LinearChoice() = default;  // the reference for any number
+  LinearChoice() { add(LinearRange{}); }  // the reference for any number
   // From the set's table; of the task its format, columns, bytes of a row and planes count.
   LinearChoice(KernelSet set, const LinearTask& task);
   // By one row alone, which takes the task; the reference outside of its tokens.
   LinearChoice(KernelSet set, const LinearRow& row, const LinearTask& task);
 
-  const LinearRange& at(int64_t n_tokens) const noexcept;
-  std::span<const LinearRange> ranges() const noexcept { return ranges_; }  // ascending, without a gap from 1 on
+  const LinearRange& at(int64_t n_tokens) const noexcept { return range_at(n_tokens); }
   // For any number of tokens up to the task's: scratch of a thread, and the step in which its rows are shared out.
   size_t scratch_bytes(const LinearTask& task) const noexcept;
   int64_t row_step(int64_t n_tokens_max) const noexcept;
 
  private:
+  static LinearRange range_of(KernelSet set, const LinearRow& row, const LinearTask& task) noexcept;
   void add_ranges(KernelSet set, std::span<const LinearRow> rows, const LinearTask& task);
-
-  std::vector<LinearRange> ranges_ = {LinearRange{}};
 };
 
 // The rows of a set, those of higher rank first; none of the reference.

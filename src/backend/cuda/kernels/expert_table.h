@@ -17,7 +17,7 @@
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/linear_table.h"
-#include "backend/cuda/kernels/token_ranges.h"
+#include "lower/token_ranges.h"
 
 namespace assay::backend::cuda {
 
@@ -42,9 +42,9 @@ struct ExpertRow {
 std::span<const ExpertRow> expert_table() noexcept;  // those of higher rank first
 const ExpertRow* find_expert_row(std::string_view name) noexcept;
 
-using ExpertRange = RowRange<ExpertRow>;
+using ExpertRange = lower::RowRange<ExpertRow>;
 
-class ExpertChoice : public RowRanges<ExpertRow> {
+class ExpertChoice : public lower::RowRanges<ExpertRow> {
  public:
   ExpertChoice(const ExpertProduct& product, const Card& card);
 };

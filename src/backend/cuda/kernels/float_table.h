@@ -21,7 +21,7 @@
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/linear_table.h"
-#include "backend/cuda/kernels/token_ranges.h"
+#include "lower/token_ranges.h"
 #include "ops/plan/executor.h"
 #include "tensor/dtype.h"
 
@@ -84,9 +84,9 @@ struct FloatRow {
 std::span<const FloatRow> float_table() noexcept;  // those of higher rank first
 const FloatRow* find_float_row(std::string_view name) noexcept;
 
-using FloatRange = RowRange<FloatRow>;
+using FloatRange = lower::RowRange<FloatRow>;
 
-class FloatChoice : public RowRanges<FloatRow> {
+class FloatChoice : public lower::RowRanges<FloatRow> {
  public:
   FloatChoice(const FloatProduct& product, const Card& card);
 };

@@ -19,11 +19,13 @@
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/limits.h"
-#include "backend/cuda/kernels/token_ranges.h"
+#include "lower/token_ranges.h"
 #include "quant/activations.h"
 #include "tensor/dtype.h"
 
 namespace assay::backend::cuda {
+
+using lower::kAnyTokens;
 
 struct LinearMatrix {
   tensor::DType dtype = tensor::DType::F32;
@@ -67,7 +69,7 @@ struct LinearRange {
 };
 
 // The kernels of a group of products, by the number of tokens.
-class LinearChoice : public TokenRanges<LinearRange> {
+class LinearChoice : public lower::TokenRanges<LinearRange> {
  public:
   LinearChoice(const LinearProducts& products, const Card& card);
   const LinearRange& at(int64_t n_tokens) const noexcept { return range_at(n_tokens); }

@@ -1,11 +1,12 @@
-// Numbers of tokens, from one on, cut into ranges of which each has its own choice of kernels.
+// Numbers of tokens, from one on, cut into ranges of which each has its own choice of kernels: what a backend's table
+// is resolved to when a plan is lowered, and all that a run looks at.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace assay::backend::cuda {
+namespace assay::lower {
 
 inline constexpr int64_t kAnyTokens = int64_t{1} << 62;
 
@@ -18,6 +19,7 @@ struct RowRange {
   bool chooses_as(const RowRange& other) const noexcept { return row == other.row; }
 };
 
+// A Range has tokens_min and tokens_max, and says by chooses_as() whether it has the choice of another.
 template <class Range>
 class TokenRanges {
  public:
@@ -47,4 +49,4 @@ class RowRanges : public TokenRanges<RowRange<Row>> {
   const Row& at(int64_t n_tokens) const noexcept { return *this->range_at(n_tokens).row; }
 };
 
-}  // namespace assay::backend::cuda
+}  // namespace assay::lower
