@@ -334,7 +334,7 @@ void start_k(const Task& task, bool four, const Queue& queue) {
 
 }  // namespace
 
-void decode_attention(const DecodeAttention& attention, const Queue& queue) {
+void decode_attention(AttentionKernel kernel, const DecodeAttention& attention, const Queue& queue) {
   constexpr int64_t kStagedBytes = 64 * 1024;
   const HeadsTask& heads = attention.heads;
   Task task;
@@ -348,10 +348,9 @@ void decode_attention(const DecodeAttention& attention, const Queue& queue) {
   task.send = attention.send;
   task.lets_early = attention.lets_early;
   task.tile_keys = static_cast<int32_t>(std::min(kStagedBytes / heads.cache.v_row_bytes, int64_t{kSegment}));
-  // Heads that share keys read them together once there is work for the whole device without taking each alone.
-  const bool four = heads.n_heads / heads.cache.n_kv_heads % 4 == 0 &&
-                    heads.n_heads * attention.n_segments > 2 * queue.n_multiprocessors;
-  if (decode_attention_f16(task, four, queue)) return;
+  const bool four = kernel == AttentionKernel::decode_halves_of_four || kernel == AttentionKernel::decode_of_four;
+  const bool halves = kernel == AttentionKernel::decode_halves_of_four || kernel == AttentionKernel::decode_halves;
+  if (halves) return decode_attention_f16(task, four, queue);
   if (heads.cache.type_k == CacheType::f32) start_k<CacheType::f32>(task, four, queue);
   if (heads.cache.type_k == CacheType::f16) start_k<CacheType::f16>(task, four, queue);
   if (heads.cache.type_k == CacheType::q8_0) start_k<CacheType::q8_0>(task, four, queue);

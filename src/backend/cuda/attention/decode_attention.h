@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/attention_table.h"
 #include "backend/cuda/rows/fused.h"
 #include "backend/cuda/rows/gather.h"
 #include "backend/cuda/runtime/queue.h"
@@ -26,6 +27,7 @@ struct DecodeAttention {
   GatherTask send = {};         // of a shard: y goes to the others too
   bool lets_early = true;       // the next kernel start, ahead of the wait for the one before
 };
-void decode_attention(const DecodeAttention& attention, const Queue& queue);
+// By a row of the table of attention, of one token and mode exact (kernels/attention_table.h).
+void decode_attention(AttentionKernel kernel, const DecodeAttention& attention, const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -382,17 +382,12 @@ void start(const DecodeAttentionTask& task, const Queue& queue) {
 
 }  // namespace
 
-bool decode_attention_f16(const DecodeAttentionTask& task, bool four, const Queue& queue) {
-  const CacheView& cache = task.heads.cache;
-  if (cache.type_k != ops::CacheType::f16 || cache.type_v != ops::CacheType::f16) return false;
-  if (cache.head_dim == 64) {
+void decode_attention_f16(const DecodeAttentionTask& task, bool four, const Queue& queue) {
+  if (task.heads.cache.head_dim == 64) {
     four ? start<4, 64>(task, queue) : start<1, 64>(task, queue);
-  } else if (cache.head_dim == 128) {
-    four ? start<4, 128>(task, queue) : start<1, 128>(task, queue);
   } else {
-    return false;
+    four ? start<4, 128>(task, queue) : start<1, 128>(task, queue);
   }
-  return true;
 }
 
 }  // namespace assay::backend::cuda

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/attention/cache_test_pages.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/rope.h"
 #include "ops/rows/rms_norm.h"
@@ -157,11 +158,14 @@ void check_case(const Case& c) {
   const std::vector<std::byte> stored = stored_by(c, keys, values);
   keys = as_cached(c.type_k, keys, c.head_dim), values = as_cached(c.type_v, values, c.head_dim);
   const std::vector<float> expected = attended_by(c, heads_q.rotated, keys, values, task.scale);
-  // Of few, heads are taken four at a time; the second run finds the counters as the first did.
-  for (const int multiprocessors : {132, 1}) {
-    decode_attention(task, Queue(nullptr, false, multiprocessors));
-    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
-        << c << ", " << multiprocessors << " multiprocessors";
+  // By every row that takes the shape, for however many segments; the next run finds the counters as the first did.
+  const AttentionShape shape{c.head_dim, c.type_k, c.type_v, false, c.n_heads, c.n_kv_heads};
+  int n_rows = 0;
+  for (const AttentionRow& row : attention_table()) {
+    if (row.use != AttentionUse::one_token || !row.takes(shape, this_card())) continue;
+    ++n_rows;
+    decode_attention(row.kernel, task, Queue());
+    EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << c << ", " << row.name;
     std::vector<std::byte> seen;
     const auto see = [&](std::span<const std::byte> bytes) { seen.insert(seen.end(), bytes.begin(), bytes.end()); };
     cache.visit(kSequence, n, see);
@@ -173,6 +177,7 @@ void check_case(const Case& c) {
     EXPECT_TRUE(same_floats(download<float>(q_normed.data(), q.size()), heads_q.normed)) << c;
     EXPECT_TRUE(same_floats(download<float>(k_normed.data(), k.size()), heads_k.normed)) << c;
   }
+  EXPECT_GT(n_rows, 0) << c;
 }
 
 TEST(CudaDecodeAttention, HeadsOf64And128OverHalfPrecision) {

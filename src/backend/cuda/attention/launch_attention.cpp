@@ -15,7 +15,12 @@ void launch_attention(const AttentionRow& row, const AttentionTask& task, const 
     case AttentionKernel::prefill: return attention_prefill(task, queue);
     case AttentionKernel::tiles: return attention_tiles(task, queue);
     case AttentionKernel::fast_decode:
-    case AttentionKernel::decode: return;  // with their heads, by decode groups (decode_attention.h, fast_decode.h)
+    case AttentionKernel::decode_halves_of_four:
+    case AttentionKernel::decode_halves:
+    case AttentionKernel::decode_of_four:
+    case AttentionKernel::decode:  // with their heads, by decode groups (decode_attention.h, fast_decode.h)
+    case AttentionKernel::merge_integers:
+    case AttentionKernel::merge: return;  // behind tokens that are alone (runtime/run_group.cpp)
   }
 }
 

@@ -8,6 +8,7 @@
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/decode/fast_decode.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "ops/attention/attention.h"
 #include "support/random_weights.h"
 
@@ -105,7 +106,8 @@ void check_exact(const Case& c) {
   task.n_segments = context.n_segments;
   task.partials = context.partials.as<float>();
   task.arrived = arrived.as<uint32_t>();
-  decode_attention(task, Queue());
+  const AttentionChoice choice({c.head_dim, c.k, c.v, false, c.n_heads, c.n_kv_heads}, this_card());
+  decode_attention(choice.one_token.at(context.n_segments).kernel, task, Queue());
   const std::vector<float> keys = as_cached(c.k, context.k, c.head_dim), values = as_cached(c.v, context.v, c.head_dim);
   std::vector<float> expected(context.q.size());
   for (int64_t h = 0; h < c.n_heads; ++h) {

@@ -25,9 +25,8 @@ struct DecodeAttentionTask {
   bool lets_early = true;
 };
 
-// Heads of 64 or 128 elements over a cache in half precision (decode_attention_f16.cu); false, and nothing done, for
-// others.
-bool decode_attention_f16(const DecodeAttentionTask& task, bool four, const Queue& queue);
+// Heads of 64 or 128 elements over a cache in half precision (decode_attention_f16.cu), by fours or each alone.
+void decode_attention_f16(const DecodeAttentionTask& task, bool four, const Queue& queue);
 
 template <int kHeads>
 struct MergeShared {

@@ -135,7 +135,7 @@ void check_norm(int64_t cols, int planes, quant::Activation kind, bool adds, uin
   task.w = on_w.as<float>();
   task.cols = static_cast<int32_t>(cols);
   task.route.n_experts = kExperts, task.route.n_used = kUsed, task.route.n_rows = 1;
-  norm_rows(norm_to(expected), Queue());
+  norm_rows(OpKernel::norm_blocks, norm_to(expected), Queue());
   task.x = expected.y.as<float>();
   task.route.y = expected.routes.as<float>();
   router(task, Queue());

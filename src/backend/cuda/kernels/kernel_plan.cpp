@@ -45,7 +45,12 @@ KernelPlan::Halves halves_read_by(const ops::Plan& plan, const ops::ExecutorOpti
 
 KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
                        const Card& card)
-    : card_(card), halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
+    : card_(card), alone_of_(plan.ops.size(), kNone), halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (!has_op_kernel(plan.ops[i])) continue;
+    alone_of_[i] = static_cast<int32_t>(alone_.size());
+    alone_.emplace_back(plan, plan.ops[i], card_);
+  }
   const bool packs_rows = std::ranges::any_of(lowering.groups, [&](const FusionGroup& group) {
     return are_floats(group) &&
            float_tiles_serve(view_of(plan, record_of<ops::Linear>(plan, group.ops.back()).w).shape.cols());
@@ -53,6 +58,10 @@ KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& option
   for (size_t i = 0; i < lowering.groups.size(); ++i) {
     const FusionGroup& group = lowering.groups[i];
     if (i > 0) halves_[i - 1] = halves_read_by(plan, options, group);
+    if (group.kind == Kind::norm || group.kind == Kind::heads || group.kind == Kind::gate) {
+      of_op_[at(group.ops.front())] = static_cast<int32_t>(groups_.size());
+      groups_.emplace_back(group.kind, group_shape(plan, options, lowering, group), card_);
+    }
     if (group.kind == Kind::linears && group.twin != kNone) add_linears(plan, options, lowering, group);
     if (are_floats(group)) add_floats(plan, options, group, packs_rows);
     if (group.kind == Kind::experts) add_experts(plan, options, lowering, group);
@@ -104,8 +113,7 @@ void KernelPlan::add_experts(const ops::Plan& plan, const ops::ExecutorOptions& 
 void KernelPlan::add_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group) {
   const auto& attention = record_of<ops::Attention>(plan, group.ops.front());
   of_op_[static_cast<size_t>(group.ops.front())] = static_cast<int32_t>(attention_.size());
-  const int64_t head_dim = plan.cache_layers[static_cast<size_t>(attention.layer)].head_dim;
-  attention_.emplace_back(AttentionShape{head_dim, options.cache_k, options.cache_v, options.fast}, card_);
+  attention_.emplace_back(attention_shape(plan, options, attention, group.twin != kNone), card_);
 }
 
 }  // namespace assay::backend::cuda

@@ -10,6 +10,7 @@
 #include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/kernels/linear_table.h"
+#include "backend/cuda/kernels/op_table.h"
 #include "lower/lowering.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
@@ -33,6 +34,10 @@ class KernelPlan {
   const AttentionChoice& attention(const lower::FusionGroup& group) const noexcept {
     return attention_[index_of(group.ops.front())];
   }
+  // Of an op alone.
+  const OpChoice& alone(int32_t op) const noexcept { return alone_[static_cast<size_t>(alone_of_[at(op)])]; }
+  // Of a group of Kind norm, heads or gate.
+  const OpChoice& group(const lower::FusionGroup& group) const noexcept { return groups_[index_of(group.ops.front())]; }
 
   // Mode fast: the value that the group after this one multiplies by all of its matrices in one type, and that type;
   // F32: there is none. For so many of its rows that these are fast tiles, the group leaves the value rounded to that
@@ -45,7 +50,8 @@ class KernelPlan {
   const Halves& halves_after(size_t i_group) const noexcept { return halves_[i_group]; }
 
  private:
-  size_t index_of(int32_t op) const noexcept { return static_cast<size_t>(of_op_[static_cast<size_t>(op)]); }
+  static size_t at(int32_t op) noexcept { return static_cast<size_t>(op); }
+  size_t index_of(int32_t op) const noexcept { return static_cast<size_t>(of_op_[at(op)]); }
   void add_linears(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
                    const lower::FusionGroup& group);
   void add_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::FusionGroup& group,
@@ -59,7 +65,9 @@ class KernelPlan {
   std::vector<FloatChoice> floats_;
   std::vector<ExpertChoice> experts_;
   std::vector<AttentionChoice> attention_;
-  std::vector<Halves> halves_;  // per group of the lowering
+  std::vector<OpChoice> alone_, groups_;
+  std::vector<int32_t> alone_of_;  // per op: its place in alone_
+  std::vector<Halves> halves_;     // per group of the lowering
   std::vector<int32_t>
       of_op_;  // where an op's choice stands among those of its kind; of linears the first of the group
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "ops/plan/op_values.h"
+#include "ops/state/delta_rule.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -35,12 +35,22 @@ class Uses {
   int64_t next_ = 1;
 };
 
+// "a; from 5 segments: b", of rows that count the segments of a query.
+std::string names_by_segments(const AttentionRows& rows) {
+  std::string text;
+  for (const auto& range : rows.ranges()) {
+    if (!text.empty()) text += "; from " + std::to_string(range.tokens_min) + " segments of 256 on: ";
+    text += range.row->name;
+  }
+  return text;
+}
+
 // A batch of one token; empty: as the fusion group has it.
-std::string_view name_for_one(const DecodeGroup& group, const KernelPlan& kernels, const Schedule& schedule) {
+std::string name_for_one(const DecodeGroup& group, const KernelPlan& kernels, const Schedule& schedule) {
   switch (group.kind) {
-    case DecodeGroup::Kind::linears: return group.row->name;
+    case DecodeGroup::Kind::linears: return std::string(group.row->name);
     case DecodeGroup::Kind::attention:
-      return kernels.attention(schedule.groups[static_cast<size_t>(group.attention)]).one_token->name;
+      return names_by_segments(kernels.attention(schedule.groups[static_cast<size_t>(group.attention)]).one_token);
     case DecodeGroup::Kind::routes: return "router";
     case DecodeGroup::Kind::nothing: return "none: its readers do it";
     case DecodeGroup::Kind::alone: return {};
@@ -49,9 +59,21 @@ std::string_view name_for_one(const DecodeGroup& group, const KernelPlan& kernel
 }
 
 void add_attention(const AttentionChoice& choice, Uses& uses) {
-  uses.add(1, kSplitTokensMax, choice.alone->name);
+  const std::string_view alone = choice.alone.at(1).name;
+  uses.add(1, kSplitTokensMax, alone);
   uses.add(kSplitTokensMax + 1, kAnyTokens,
-           std::string(choice.tiles->name) + "; tokens of a sequence each: " + std::string(choice.alone->name));
+           std::string(choice.tiles->name) + "; tokens of a sequence each: " + std::string(alone));
+}
+
+// An op's one kernel, or those of delta_rule, whose rows count parts of sequences.
+void add_alone(const ops::Op& op, const OpChoice& choice, Uses& uses) {
+  if (!op.is<ops::DeltaRule>() || choice.ranges().size() == 1)
+    return uses.add(1, kAnyTokens, choice.ranges().front().row->name);
+  const auto &few = choice.ranges().front(), &others = choice.ranges().back();
+  uses.add(1, 1, others.row->name);
+  uses.add(2, kAnyTokens,
+           std::string(others.row->name) + "; up to " + std::to_string(few.tokens_max) +
+               " sequences of several tokens: " + std::string(few.row->name));
 }
 
 void add_group(const ops::Plan& plan, const FusionGroup& group, const KernelPlan& kernels, int32_t i_op, Uses& uses) {
@@ -73,12 +95,15 @@ void add_group(const ops::Plan& plan, const FusionGroup& group, const KernelPlan
         uses.add(range.tokens_min, range.tokens_max, range.row->name);
       return;
     case FusionGroup::Kind::attention: return add_attention(kernels.attention(group), uses);
-    case FusionGroup::Kind::norm: return uses.add(1, kAnyTokens, "norm of rows");
-    case FusionGroup::Kind::heads: return uses.add(1, kAnyTokens, "heads");
-    case FusionGroup::Kind::gate: return uses.add(1, kAnyTokens, "gate of rows");
-    case FusionGroup::Kind::op:
+    case FusionGroup::Kind::norm:
+    case FusionGroup::Kind::heads:
+    case FusionGroup::Kind::gate:
+      for (const auto& range : kernels.group(group).ranges())
+        uses.add(range.tokens_min, range.tokens_max, range.row->name);
+      return;
+    case FusionGroup::Kind::op: return add_alone(op, kernels.alone(i_op), uses);
     case FusionGroup::Kind::quantise:
-    case FusionGroup::Kind::borrowed: return uses.add(1, kAnyTokens, ops::kind_name(op));
+    case FusionGroup::Kind::borrowed: return;  // no op of a plan, or none of this device
   }
 }
 
@@ -94,7 +119,7 @@ std::vector<ops::KernelUse> kernel_uses(const ops::Plan& plan, const Schedule& s
   const auto i_group = static_cast<int32_t>(found - schedule.groups.begin());
   for (const DecodeGroup& group : schedule.decode) {
     if (std::ranges::find(group.members, i_group) == group.members.end()) continue;
-    if (const std::string_view name = name_for_one(group, kernels, schedule); !name.empty()) uses.add(1, 1, name);
+    if (const std::string name = name_for_one(group, kernels, schedule); !name.empty()) uses.add(1, 1, name);
   }
   add_group(plan, *found, kernels, i_op, uses);
   return uses.take();

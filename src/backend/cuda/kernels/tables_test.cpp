@@ -128,13 +128,14 @@ TEST(CudaDecodeTable, ServesWhatARoutersRegistersHold) {
 // "decode attention | batch attention | attention of Hopper"
 std::string attention_of(const AttentionShape& shape, const Card& card) {
   const AttentionChoice choice(shape, card);
-  const std::string one(choice.one_token == nullptr ? "none" : choice.one_token->name);
-  return one + " | " + std::string(choice.alone->name) + " | " + std::string(choice.tiles->name);
+  const std::string one(choice.one_token.is_empty() ? "none" : choice.one_token.at(1).name);
+  return one + " | " + std::string(choice.alone.at(1).name) + " | " + std::string(choice.tiles->name);
 }
 
 TEST(CudaAttentionTable, MainCases) {
   constexpr CacheType f16 = CacheType::f16, q8 = CacheType::q8_0;
-  EXPECT_EQ(attention_of({128, f16, f16}, kHopper), "decode attention | batch attention | attention of Hopper");
+  EXPECT_EQ(attention_of({128, f16, f16}, kHopper),
+            "decode attention of halves | batch attention | attention of Hopper");
   EXPECT_EQ(attention_of({64, q8, q8}, kHopper), "decode attention | batch attention | attention of Hopper");
   EXPECT_EQ(attention_of({256, f16, f16}, kHopper), "decode attention | batch attention | attention of prefill");
   EXPECT_EQ(attention_of({256, q8, f16}, kHopper), "decode attention | batch attention | attention tiles");
@@ -143,8 +144,9 @@ TEST(CudaAttentionTable, MainCases) {
   EXPECT_EQ(attention_of({128, f16, f16, true}, kHopper),
             "fast decode attention | fast batch attention | fast attention tiles");
   EXPECT_EQ(attention_of({96, f16, f16, true}, kHopper), "decode attention | batch attention | attention tiles");
-  EXPECT_EQ(attention_of({128, f16, f16}, kAmpere), "decode attention | batch attention | attention of prefill");
-  EXPECT_EQ(attention_of({128, f16, f16}, kAda), "decode attention | batch attention | attention tiles")
+  EXPECT_EQ(attention_of({128, f16, f16}, kAmpere),
+            "decode attention of halves | batch attention | attention of prefill");
+  EXPECT_EQ(attention_of({128, f16, f16}, kAda), "decode attention of halves | batch attention | attention tiles")
       << "shared memory";
 }
 
@@ -155,10 +157,14 @@ TEST(CudaAttentionTable, EveryShapeHasOneRow) {
         for (const CacheType v : {CacheType::f32, CacheType::f16, CacheType::q8_0}) {
           for (const bool fast : {false, true}) {
             const AttentionChoice choice({head_dim, k, v, fast}, card);
-            ASSERT_NE(choice.alone, nullptr);
-            ASSERT_NE(choice.alone_beyond, nullptr);
+            for (const AttentionRows* rows : {&choice.alone, &choice.merge, &choice.one_token}) {
+              if (rows == &choice.one_token && rows->is_empty()) continue;
+              for (const auto& range : rows->ranges()) ASSERT_NE(range.row, nullptr);
+              ASSERT_EQ(rows->ranges().front().tokens_min, 1);
+              ASSERT_EQ(rows->ranges().back().tokens_max, kAnyTokens);
+            }
             ASSERT_NE(choice.tiles, nullptr);
-            EXPECT_EQ(&choice.alone_at(8, 4), choice.alone);
+            EXPECT_EQ(&choice.alone_at(8, 4), &choice.alone.at(1));
           }
         }
       }
@@ -166,6 +172,30 @@ TEST(CudaAttentionTable, EveryShapeHasOneRow) {
   }
   const AttentionChoice choice({128, CacheType::f16, CacheType::f16, false}, kHopper);
   EXPECT_EQ(choice.alone_at(70000, 4).name, "split attention") << "more than a grid's third dimension";
+}
+
+// By the number of a query's segments; as many heads as a card holds blocks are few.
+TEST(CudaAttentionTable, DecodeTakesFourHeadsWhereTheCardIsFull) {
+  constexpr CacheType f16 = CacheType::f16, q8 = CacheType::q8_0;
+  for (const AttentionShape& shape :
+       {AttentionShape{128, f16, f16, false, 32, 8}, AttentionShape{96, f16, q8, false, 32, 8}}) {
+    const bool halves = shape.head_dim == 128;
+    const std::string one = halves ? "decode attention of halves" : "decode attention";
+    const AttentionChoice choice(shape, kHopper);
+    for (int64_t n = 1; n <= 40; ++n)
+      EXPECT_EQ(choice.one_token.at(n).name, 32 * n > 2 * 132 ? one + ", four heads" : one) << n;
+    AttentionShape odd = shape;
+    odd.n_kv_heads = 16;
+    EXPECT_EQ(AttentionChoice(odd, kHopper).one_token.at(1000).name, one) << "two heads share their keys";
+  }
+}
+
+TEST(CudaAttentionTable, AMergeOfFewSegmentsMakesTheIntegers) {
+  AttentionShape shape{128, CacheType::f16, CacheType::f16, false, 32, 8, true};
+  EXPECT_EQ(AttentionChoice(shape, kHopper).merge.at(8).kernel, AttentionKernel::merge_integers);
+  EXPECT_EQ(AttentionChoice(shape, kHopper).merge.at(9).kernel, AttentionKernel::merge);
+  shape.makes_integers = false;
+  EXPECT_EQ(AttentionChoice(shape, kHopper).merge.at(1).kernel, AttentionKernel::merge);
 }
 
 }  // namespace

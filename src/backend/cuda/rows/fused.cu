@@ -73,7 +73,6 @@ __device__ float4 normed(float4 x, float r, float4 w) {
 }
 
 constexpr int kNormWarps = 4;
-constexpr int64_t kManyRows = 256;  // below, a block of threads a row is sooner done
 
 // One warp a row: for many rows of whole blocks of 32.
 template <int kBlock>
@@ -171,18 +170,12 @@ __global__ void heads_kernel(HeadsTask task) {
 
 constexpr int kThreads = 256;
 
-// The usual heads: bare, rotated whole, over a cache in half precision.
-bool are_plain(const HeadsTask& task) {
-  const CacheView& cache = task.cache;
-  return task.are_bare() && task.rope.dim == cache.head_dim && cache.head_dim % 8 == 0 &&
-         cache.type_k == ops::CacheType::f16 && cache.type_v == ops::CacheType::f16;
-}
 __device__ uint2 as_halves(const float* x) {
   return {rounded_half(x[0]) | uint32_t{rounded_half(x[1])} << 16,
           rounded_half(x[2]) | uint32_t{rounded_half(x[3])} << 16};
 }
 
-// The same for these; a lane has four pairs of a head: eight neighbours, or two runs of four that are half a head
+// The same for the usual heads, which are bare and rotated whole, over a cache in half precision; a lane has four pairs of a head: eight neighbours, or two runs of four that are half a head
 // apart.
 template <bool kInterleaved>
 __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
@@ -276,32 +269,27 @@ dim3 grid_of(int64_t n) { return dim3(static_cast<unsigned>((n + 8 * kThreads - 
 
 }  // namespace
 
-void norm_rows(const NormTask& task, const Queue& queue) {
+void norm_rows(OpKernel by, const NormTask& task, const Queue& queue) {
   if (task.n_rows == 0) return;
-  const bool makes_integers = task.q.q != nullptr;
-  if (task.n_rows >= kManyRows && task.d % 32 == 0 && makes_integers) {
+  if (by == OpKernel::norm_warps) {
     const auto kernel = task.q.kind == Activation::a256 ? norm_warps_kernel<256> : norm_warps_kernel<32>;
     const size_t bytes = kNormWarps * static_cast<size_t>(task.d) * sizeof(float);
-    if (bytes <= 48 * 1024 || allow_shared(kernel, bytes)) {
-      launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps,
-             bytes, task);
-      return;
-    }
+    if (bytes > 48 * 1024) require(allow_shared(kernel, bytes), "shared memory");
+    launch(queue, kernel, dim3(static_cast<unsigned>((task.n_rows + kNormWarps - 1) / kNormWarps)), 32 * kNormWarps,
+           bytes, task);
+    return;
   }
-  // A multiple of every block of activations. Of many rows more blocks share a multiprocessor, and one's sum hides in
-  // another's copies.
-  const int threads = task.d <= 512 || (task.n_rows >= kManyRows && !makes_integers) ? 256 : 1024;
+  const int threads = by == OpKernel::norm_small_blocks ? 256 : 1024;  // a multiple of every block of activations
   take_decode_cut(norm_kernel);
   launch(queue, norm_kernel, dim3(static_cast<unsigned>(task.n_rows)), threads,
          static_cast<size_t>(task.d) * sizeof(float), task);
 }
 
-void heads(const HeadsTask& task, const Queue& queue) {
+void heads(OpKernel by, const HeadsTask& task, const Queue& queue) {
   if (task.n_tokens == 0) return;
-  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads),
-                n_elements = n_warps * task.cache.head_dim;
-  if (are_plain(task) && n_elements <= INT32_MAX) {
-    const int64_t n_lanes = n_elements / 8;
+  const int64_t n_warps = task.n_tokens * (task.n_heads + 2 * task.cache.n_kv_heads);
+  if (by == OpKernel::heads_plain) {
+    const int64_t n_lanes = n_warps * task.cache.head_dim / 8;
     const auto kernel = task.rope.interleaved ? plain_heads_kernel<true> : plain_heads_kernel<false>;
     launch(queue, kernel, dim3(static_cast<unsigned>((n_lanes + kThreads - 1) / kThreads)), kThreads, 0, task);
     return;

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/attention/attention.h"
 #include "backend/cuda/attention/kv_cache.h"
+#include "backend/cuda/kernels/op_kernel.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/queue.h"
 #include "ops/plan/plan.h"
@@ -30,7 +31,8 @@ struct NormTask {
   uint16_t* halves = nullptr;  // y rounded to half precision or BF16 (mode fast); null: not
   bool is_bf16 = false;
 };
-void norm_rows(const NormTask& task, const Queue& queue);
+// By a row of the table of ops of Kind norm (kernels/op_table.h).
+void norm_rows(OpKernel kernel, const NormTask& task, const Queue& queue);
 
 // Heads of queries, keys and values on their way to attention: rms_norm of each head of q and k, rotation, and the
 // cache.
@@ -58,7 +60,8 @@ struct HeadsTask {
     return is_none(q_norm, k_norm, q_normed, k_normed, k_rotated);
   }
 };
-void heads(const HeadsTask& task, const Queue& queue);
+// By a row of Kind heads.
+void heads(OpKernel kernel, const HeadsTask& task, const Queue& queue);
 
 // The integers of rows.
 void quantise_rows(const float* x, int64_t n_rows, const quant::Activations& out, const Queue& queue);

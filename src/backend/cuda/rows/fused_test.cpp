@@ -2,7 +2,9 @@
 #include "backend/cuda/rows/fused.h"
 
 #include "backend/cuda/attention/cache_test_pages.h"
+#include "backend/cuda/kernels/op_table.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "ops/attention/rope.h"
 #include "ops/rows/activation.h"
 #include "ops/rows/gate.h"
@@ -41,9 +43,9 @@ struct Integers {
 };
 
 // x = a, a + b or a + norm(b) by `n_terms`; then its norm and integers.
-void check_norm(int64_t n_rows, int64_t d, Activation kind, int planes, int n_terms) {
-  const std::string what =
-      std::to_string(n_rows) + " rows of " + std::to_string(d) + ", terms " + std::to_string(n_terms);
+void check_norm_by(const OpRow& by, int64_t n_rows, int64_t d, Activation kind, int planes, int n_terms) {
+  const std::string what = std::to_string(n_rows) + " rows of " + std::to_string(d) + ", terms " +
+                           std::to_string(n_terms) + ", " + std::string(by.name);
   std::vector<float> a = test::random_activations(n_rows * d, 1), b = test::random_activations(n_rows * d, 2);
   a[3] = std::numeric_limits<float>::infinity();
   b[static_cast<size_t>(d + 5)] = std::numeric_limits<float>::quiet_NaN();
@@ -68,7 +70,7 @@ void check_norm(int64_t n_rows, int64_t d, Activation kind, int planes, int n_te
   task.q = integers.view;
   if (n_terms > 1) task.b = on_b.as<float>(), task.sum = to_sum.as<float>();
   if (n_terms == 3) task.pre_w = on_pre.as<float>(), task.pre_eps = 1e-6f, task.pre_y = to_pre.as<float>();
-  norm_rows(task, Queue());
+  norm_rows(by.kernel, task, Queue());
   EXPECT_TRUE(same_floats(download<float>(to_y.data(), y.size()), y)) << what;
   if (n_terms > 1) {
     EXPECT_TRUE(same_floats(download<float>(to_sum.data(), y.size()), sum)) << what;
@@ -77,6 +79,26 @@ void check_norm(int64_t n_rows, int64_t d, Activation kind, int planes, int n_te
     EXPECT_TRUE(same_floats(download<float>(to_pre.data(), y.size()), pre_y)) << what;
   }
   integers.expect(y, what);
+}
+
+// By every row of the table that takes a group.
+template <class Check>
+void check_rows(lower::FusionGroup::Kind group, const OpShape& shape, int64_t n, Check&& check) {
+  int n_rows = 0;
+  for (const OpRow& row : op_table()) {
+    const bool takes = row.takes == nullptr || row.takes(shape, this_card());
+    if (row.type != nullptr || row.group != group || !takes || n < row.n_min) continue;
+    check(row);
+    ++n_rows;
+  }
+  EXPECT_GT(n_rows, 0);
+}
+void check_norm(int64_t n_rows, int64_t d, Activation kind, int planes, int n_terms) {
+  OpShape shape;
+  shape.width = d;
+  shape.makes_integers = true;
+  check_rows(lower::FusionGroup::Kind::norm, shape, n_rows,
+             [&](const OpRow& row) { check_norm_by(row, n_rows, d, kind, planes, n_terms); });
 }
 
 TEST(CudaFused, NormsHaveTheReferencesBits) {
@@ -118,9 +140,10 @@ TEST(CudaFused, GatesHaveTheReferencesBits) {
 
 // Heads of two sequences by turns, rotated by any numbers, and what the cache has of them; looked_at: by an observer of
 // the keys.
-void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
+void check_heads_by(const OpRow& by, int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
   const std::string what = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(head_dim) +
-                           (interleaved ? ", interleaved" : "") + (looked_at ? ", looked at" : "");
+                           (interleaved ? ", interleaved" : "") + (looked_at ? ", looked at" : "") + ", " +
+                           std::string(by.name);
   constexpr int64_t kHeads = 4, kKvHeads = 2;
   const std::vector<float> q = test::random_activations(n_tokens * kHeads * head_dim, 11),
                            k = test::random_activations(n_tokens * kKvHeads * head_dim, 12),
@@ -159,7 +182,7 @@ void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool look
   task.sequences = on_sequences.as<int32_t>();
   task.q_rotated = to_q.as<float>();
   if (looked_at) task.k_rotated = to_k.as<float>();
-  heads(task, Queue());
+  heads(by.kernel, task, Queue());
   const std::vector<float> keys = rotated(k, kKvHeads);
   EXPECT_TRUE(same_floats(download<float>(to_q.data(), q.size()), rotated(q, kHeads))) << what;
   if (looked_at) {
@@ -180,6 +203,14 @@ void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool look
                 [&](std::span<const std::byte> bytes) { found.insert(found.end(), bytes.begin(), bytes.end()); });
     EXPECT_TRUE(found == expected) << what << ", sequence " << sequence;
   }
+}
+
+void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
+  OpShape shape;
+  shape.is_plain = !looked_at && head_dim % 8 == 0;
+  shape.token_elements = head_dim;
+  check_rows(lower::FusionGroup::Kind::heads, shape, n_tokens,
+             [&](const OpRow& row) { check_heads_by(row, n_tokens, head_dim, interleaved, looked_at); });
 }
 
 TEST(CudaFused, HeadsHaveTheReferencesBits) {

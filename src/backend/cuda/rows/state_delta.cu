@@ -370,11 +370,8 @@ __global__ void __launch_bounds__(96) delta_walk_kernel(DeltaTask task) {
 }
 
 template <int kRows, bool kByRow>
-void start(const DeltaTask& task, const dim3& grid, const Queue& queue) {
-  const StateView& state = task.state;
-  const bool is_walk =
-      state.n_tokens > state.n_parts && static_cast<int>(grid.x) * state.n_parts <= 2 * queue.n_multiprocessors;
-  if (is_walk) {
+void start(OpKernel by, const DeltaTask& task, const dim3& grid, const Queue& queue) {
+  if (by == OpKernel::delta_walk) {
     delta_walk_kernel<kRows, kByRow><<<grid, 96, 0, queue.stream>>>(task);
   } else {
     delta_kernel<kRows, kByRow><<<grid, 32, 0, queue.stream>>>(task);
@@ -382,22 +379,20 @@ void start(const DeltaTask& task, const dim3& grid, const Queue& queue) {
 }
 
 template <int kRows>
-void start(const DeltaTask& task, const dim3& grid, const Queue& queue) {
-  task.decay_by_row ? start<kRows, true>(task, grid, queue) : start<kRows, false>(task, grid, queue);
+void start(OpKernel by, const DeltaTask& task, const dim3& grid, const Queue& queue) {
+  task.decay_by_row ? start<kRows, true>(by, task, grid, queue) : start<kRows, false>(by, task, grid, queue);
 }
 
 }  // namespace
 
-void delta_rule(const DeltaTask& task, const Queue& queue) {
+void delta_rule(OpKernel by, const DeltaTask& task, const Queue& queue) {
   if (task.state.n_tokens == 0) return;
   const dim3 grid(static_cast<unsigned>(task.n_heads * ((task.d_v + 31) / 32)),
                   static_cast<unsigned>(task.state.n_walkers()));
-  switch (task.d_k) {
-    case 16: return start<16>(task, grid, queue);
-    case 64: return start<64>(task, grid, queue);
-    case 128: return start<128>(task, grid, queue);
-    default: return delta_any_kernel<<<grid, 32, 0, queue.stream>>>(task);
-  }
+  if (by == OpKernel::delta_in_memory) return delta_any_kernel<<<grid, 32, 0, queue.stream>>>(task);
+  if (task.d_k == 16) return start<16>(by, task, grid, queue);
+  if (task.d_k == 64) return start<64>(by, task, grid, queue);
+  start<128>(by, task, grid, queue);
 }
 
 }  // namespace assay::backend::cuda

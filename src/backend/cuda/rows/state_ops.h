@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backend/cuda/kernels/op_kernel.h"
 #include "backend/cuda/runtime/queue.h"
 
 namespace assay::backend::cuda {
@@ -39,7 +40,8 @@ struct DeltaTask {
   bool tiled = false, decay_by_row = false;  // by_row: a decay for each of d_k
   float* y = nullptr;
 };
-void delta_rule(const DeltaTask& task, const Queue& queue);
+// By a row of the table of ops (kernels/op_table.h): delta_walk, delta or delta_in_memory.
+void delta_rule(OpKernel kernel, const DeltaTask& task, const Queue& queue);
 
 struct ScanTask {
   StateView state;

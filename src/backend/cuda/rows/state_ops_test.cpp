@@ -185,12 +185,15 @@ void check_delta_rule(const DeltaShape& s, bool by_row, bool tiled, bool is_walk
   both.kernel = [&](const StateView& state, const std::vector<const float*>& in, float* y) {
     DeltaTask task;
     task.state = state;
-    task.state.n_parts = is_walk ? 1 : state.n_tokens;  // by which it is chosen how
     task.q = in[0], task.k = in[1], task.v = in[2], task.decay = in[3], task.strength = in[4], task.y = y;
     task.n_heads = static_cast<int32_t>(s.n_heads), task.n_key_heads = static_cast<int32_t>(s.n_key_heads);
     task.d_k = static_cast<int32_t>(s.d_k), task.d_v = static_cast<int32_t>(s.d_v);
     task.tiled = tiled, task.decay_by_row = s.d_k > 1 && by_row;
-    delta_rule(task, {});
+    const bool in_registers = s.d_k == 16 || s.d_k == 64 || s.d_k == 128, several = state.n_tokens > 1;
+    delta_rule(!in_registers        ? OpKernel::delta_in_memory
+               : is_walk && several ? OpKernel::delta_walk
+                                    : OpKernel::delta,
+               task, {});
   };
   both.reference = [&](const ops::StateRun<float>& at, const std::vector<std::vector<float>>& in, float* y) {
     for (int64_t h = 0; h < s.n_heads; ++h) {

@@ -100,7 +100,8 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
 
 void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
   const AttentionTask task = attention_task(s, member_at(s, group.attention));
-  if (s.kernels.attention(member_at(s, group.attention)).one_token->kernel == AttentionKernel::fast_decode) {
+  const AttentionRow& row = s.kernels.attention(member_at(s, group.attention)).one_token.at(task.n_segments);
+  if (row.kernel == AttentionKernel::fast_decode) {
     fast_decode_attention(task, heads_task(s, member_at(s, group.heads), wanted), queue);
     if (task.n_segments > 1) attention_merge(task, queue);
     return;
@@ -119,7 +120,7 @@ void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted&
     attention.y = s.value(gather.y) + gather.column;
     attention.send = s.landings.task(gather, s.round());
   }
-  decode_attention(attention, queue);
+  decode_attention(row.kernel, attention, queue);
 }
 
 void run_router(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {

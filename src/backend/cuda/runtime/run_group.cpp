@@ -27,7 +27,6 @@ namespace assay::backend::cuda {
 namespace {
 
 using ops::kNone;
-constexpr int64_t kSegmentsByElement = 8;  // up to here a thread an element merges segments as fast as a block a head
 
 template <class Record>
 const Record& record_of(const DeviceState& s, int32_t op) {
@@ -68,10 +67,10 @@ class GroupLauncher {
 
   void run() const {
     switch (group_.kind) {
-      case FusionGroup::Kind::op: return run_op(s_.plan.ops[static_cast<size_t>(group_.ops.front())]);
+      case FusionGroup::Kind::op: return run_op(group_.ops.front());
       case FusionGroup::Kind::quantise: return run_quantise();
       case FusionGroup::Kind::norm: return run_norm();
-      case FusionGroup::Kind::heads: return heads(heads_task(s_, group_, wanted_), queue_);
+      case FusionGroup::Kind::heads: return run_heads();
       case FusionGroup::Kind::gate: return run_gate();
       case FusionGroup::Kind::attention: return run_attention();
       case FusionGroup::Kind::linears: return run_linears();
@@ -85,10 +84,10 @@ class GroupLauncher {
   const Record& record(int32_t op) const {
     return record_of<Record>(s_, op);
   }
-  void run_op(const ops::Op& op) const {
-    const auto* r = op.as<ops::Gate>();
+  void run_op(int32_t i_op) const {
+    const auto* r = s_.plan.ops[static_cast<size_t>(i_op)].as<ops::Gate>();
     const tensor::DType dtype = r != nullptr && is_usual(s_.plan, *r) ? halves_for_next(r->y) : tensor::DType::F32;
-    if (dtype == tensor::DType::F32) return run_alone(s_, op, queue_);
+    if (dtype == tensor::DType::F32) return run_alone(s_, i_op, queue_);
     const int64_t n = s_.n_rows(r->y) * s_.width(r->y);
     gate_to(dtype, s_.value(r->gate), s_.value(r->up), r->activation, n, wanted_.observed ? s_.value(r->y) : nullptr,
             s_.floats.view().x, queue_);
@@ -169,7 +168,13 @@ class GroupLauncher {
       task.halves = reinterpret_cast<uint16_t*>(s_.floats.view().x);
       task.is_bf16 = dtype == tensor::DType::BF16;
     }
-    norm_rows(task, queue_);
+    norm_rows(s_.kernels.group(group_).at(task.n_rows).kernel, task, queue_);
+  }
+
+  // The plain ones show nobody the keys on their way.
+  void run_heads() const {
+    const OpRow& row = s_.kernels.group(group_).at(s_.n_tokens);
+    heads(wanted_.observed ? OpKernel::heads : row.kernel, heads_task(s_, group_, wanted_), queue_);
   }
 
   void run_gate() const {
@@ -193,15 +198,13 @@ class GroupLauncher {
       return;
     }
     launch_attention(choice.alone_at(task.n_tiles, task.n_segments), task, queue_);
-    if (group_.twin != kNone && task.n_segments > kSegmentsByElement) {
-      attention_merge(task, queue_);
-      quantise_rows(task.y, s_.n_tokens, integers(), queue_);
-    } else if (group_.twin != kNone) {
+    if (group_.twin == kNone) return attention_merge(task, queue_);  // in decode the readers may make the integers
+    if (choice.merge.at(task.n_segments).kernel == AttentionKernel::merge_integers) {
       task.y = wanted_(record<ops::Attention>(group_.ops.front()).y);
-      merge_rows(task, integers(), queue_);
-    } else {
-      attention_merge(task, queue_);
+      return merge_rows(task, integers(), queue_);
     }
+    attention_merge(task, queue_);
+    quantise_rows(task.y, s_.n_tokens, integers(), queue_);
   }
 
   void run_linears() const {

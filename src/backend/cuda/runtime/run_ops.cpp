@@ -1,7 +1,6 @@
 // See run_ops.h.
 #include "backend/cuda/runtime/run_ops.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "assay/error.h"
@@ -153,7 +152,9 @@ void run(const DeviceState& s, const ops::CausalConv& r, const Queue& queue) {
   task.kernel = s.plan.weights[static_cast<size_t>(r.w)].view.shape.elements() / task.d;
   causal_conv(task, queue);
 }
-void run(const DeviceState& s, const ops::DeltaRule& r, const Queue& queue) {
+template <OpKernel kKernel>
+void run_delta(const DeviceState& s, const ops::Op& op, const Queue& queue) {
+  const auto& r = op.get<ops::DeltaRule>();
   DeltaTask task;
   task.state = s.state_view(r.state);
   task.q = s.value(r.q), task.k = s.value(r.k), task.v = s.value(r.v), task.y = s.value(r.y);
@@ -162,7 +163,7 @@ void run(const DeviceState& s, const ops::DeltaRule& r, const Queue& queue) {
   task.d_k = static_cast<int32_t>(s.width(r.k) / r.n_key_heads),
   task.d_v = static_cast<int32_t>(s.width(r.v) / r.n_heads);
   task.tiled = r.tiled, task.decay_by_row = s.width(r.decay) != r.n_heads;
-  delta_rule(task, queue);
+  delta_rule(kKernel, task, queue);
 }
 void run(const DeviceState& s, const ops::SelectiveScan& r, const Queue& queue) {
   ScanTask task;
@@ -191,22 +192,49 @@ void run(const DeviceState& s, const ops::Gather& r, const Queue& queue) {
   gather_columns(task, true, queue);
 }
 
-struct TableRow {
-  const void* op;  // its type
-  void (*kernel)(const DeviceState&, const ops::Op&, const Queue&);
-};
 template <class R>
 void of_type(const DeviceState& s, const ops::Op& op, const Queue& queue) {
   run(s, op.get<R>(), queue);
 }
-template <class... R>
-const TableRow* find_row(OpList<R...>, const ops::Op& op) noexcept {
-  static const TableRow table[] = {{ops::Record::type_of<R>(), of_type<R>}...};
-  const auto* found =
-      std::find_if(std::begin(table), std::end(table), [&](const TableRow& row) { return row.op == op.record.type(); });
-  return found == std::end(table) ? nullptr : found;
+constexpr void (*kStart[])(const DeviceState&, const ops::Op&, const Queue&) = {
+    of_type<ops::Embed>,
+    of_type<ops::EmbedPosition>,
+    of_type<ops::RmsNorm>,
+    of_type<ops::LayerNorm>,
+    of_type<ops::L2Norm>,
+    of_type<ops::Rope>,
+    of_type<ops::KvStore>,
+    of_type<ops::Attention>,
+    of_type<ops::Add>,
+    of_type<ops::Gate>,
+    of_type<ops::ClampedGate>,
+    of_type<ops::Activate>,
+    of_type<ops::Softcap>,
+    of_type<ops::Scale>,
+    of_type<ops::Clamp>,
+    of_type<ops::AddColumns>,
+    of_type<ops::ScaleColumns>,
+    of_type<ops::Slice>,
+    of_type<ops::Join>,
+    of_type<ops::SelectOutputs>,
+    of_type<ops::Route>,
+    of_type<ops::ExpertScale>,
+    of_type<ops::ExpertSum>,
+    of_type<ops::CausalConv>,
+    run_delta<OpKernel::delta_walk>,
+    run_delta<OpKernel::delta>,
+    run_delta<OpKernel::delta_in_memory>,
+    of_type<ops::SelectiveScan>,
+    of_type<ops::Gather>};  // as OpKernel counts
+static_assert(std::size(kStart) == kNOpsAlone);
+
+// What the rows of the op's kernels count.
+int64_t counted(const DeviceState& s, const ops::Op& op) {
+  const auto* delta = op.as<ops::DeltaRule>();
+  if (delta == nullptr) return s.n_tokens;
+  const StateView state = s.state_view(delta->state);
+  return state.n_tokens > state.n_parts ? state.n_parts : lower::kAnyTokens;
 }
-const TableRow* row_of(const ops::Op& op) noexcept { return find_row(KernelOps{}, op); }
 
 }  // namespace
 
@@ -226,10 +254,9 @@ RouteTask route_task(const DeviceState& s, const ops::Route& r) {
   return task;
 }
 
-void run_alone(const DeviceState& state, const ops::Op& op, const Queue& queue) {
-  const TableRow* row = row_of(op);
-  if (row == nullptr) throw Error(Errc::unsupported, op.name + ": no kernel on this device for " + op.record.kind());
-  row->kernel(state, op, queue);
+void run_alone(const DeviceState& state, int32_t i_op, const Queue& queue) {
+  const ops::Op& op = state.plan.ops[static_cast<size_t>(i_op)];
+  kStart[static_cast<size_t>(state.kernels.alone(i_op).at(counted(state, op)).kernel)](state, op, queue);
 }
 
 RopeShape shape_of(const DeviceState& s, const ops::Rope& r) {

@@ -1,8 +1,7 @@
-// Ops that run as one kernel each, without others: a table by the op's type, of those that kernels/op_list.h names.
-// What is not in it, and in no group of several ops, is borrowed (borrow.h).
+// Ops that run as one kernel each, without others: started by the rows of kernels/op_table.h that the plan was resolved
+// to. What has none, and is in no group of several ops, is borrowed (borrow.h).
 #pragma once
 
-#include "backend/cuda/kernels/op_list.h"
 #include "backend/cuda/rows/plain_rows.h"
 #include "backend/cuda/rows/row_kernels.h"
 #include "backend/cuda/runtime/queue.h"
@@ -14,8 +13,7 @@ namespace assay::backend::cuda {
 
 struct DeviceState;
 
-void run_alone(const DeviceState& state, const ops::Op& op,
-               const Queue& queue);  // Error(unsupported) for one that has none
+void run_alone(const DeviceState& state, int32_t i_op, const Queue& queue);
 
 RouteTask route_task(const DeviceState& state, const ops::Route& route);
 RopeShape shape_of(const DeviceState& state, const ops::Rope& rope);

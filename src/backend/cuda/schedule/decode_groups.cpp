@@ -54,8 +54,7 @@ bool is_attention_of(const DecodeProducts& p, const FusionGroup& heads, const Fu
   const auto& r = p.record<ops::Attention>(attention->ops.front());
   return r.q == p.record<ops::Rope>(heads.q_rope).y && r.layer == p.record<ops::KvStore>(heads.store).layer &&
          (attention->twin == kNone || p.is_made_by_readers(attention->twin)) &&
-         find_attention_row(AttentionUse::one_token, {r.head_dim, p.options.cache_k, p.options.cache_v, p.options.fast},
-                            p.card) != nullptr;
+         find_attention_row(AttentionUse::one_token, attention_shape(p.plan, p.options, r, false), p.card) != nullptr;
 }
 
 // [norm,] products [, gate].

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/kernels/limits.h"
-#include "backend/cuda/kernels/op_list.h"
+#include "backend/cuda/kernels/op_table.h"
 #include "backend/cuda/schedule/decode_handover.h"
 #include "ops/linear/gather.h"
 #include "ops/rows/activation.h"

@@ -87,7 +87,7 @@ void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const Device
   task.eps = 1e-5f;
   task.d = m.cols, task.n_rows = 1;
   task.sum = sum.as<float>(), task.y = normed.as<float>();
-  norm_rows(task, Queue());
+  norm_rows(OpKernel::norm_blocks, task, Queue());
   const FloatRows run{m.dtype, w.data(), m.rows, nullptr, y.as<float>(), m.rows};
   fast_skinny(std::span(&run, 1), m.cols, normed.as<float>(), 1, Queue());
   Matrix matrix{m.dtype, m.rows, m.cols, {}};
