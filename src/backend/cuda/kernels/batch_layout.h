@@ -21,7 +21,7 @@ inline constexpr int kBatchSharedMax = 227 * 1024;
 // A tile has 8 * n columns, planes of tokens one after the other; a warp's ring so many stages. cluster blocks of
 // threads share K, and so many are meant for a multiprocessor.
 struct BatchForm {
-  int planes, n, stages, per_processor, cluster;
+  int planes = 1, n = 1, stages = 0, per_processor = 1, cluster = 1;
 
   constexpr int chunks() const { return 8 / cluster; }  // of a block of threads
   // Of the tree within a block.

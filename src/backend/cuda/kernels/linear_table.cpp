@@ -94,14 +94,21 @@ const LinearRow* first_that_takes(const LinearProducts& products, int64_t n_toke
   return found == std::end(kRows) ? nullptr : found;
 }
 
+BatchForm form_for(const LinearRow* row, const LinearProducts& products, int64_t n_tokens, const Card& card) noexcept {
+  if (row == nullptr || row->kernel != LinearKernel::batch_tiles) return {};
+  return batch_form(products, n_tokens, card).value_or(BatchForm{});  // the row takes only what has one
+}
+
 LinearRange range_for(const LinearProducts& products, int64_t n_tokens, const Card& card) noexcept {
   LinearRange range;
   range.tokens_min = n_tokens;
   range.together = first_that_takes(products, n_tokens, card);
+  range.forms[0] = form_for(range.together, products, n_tokens, card);
   for (size_t i = 0; range.together == nullptr && i < products.matrices.size(); ++i) {
     LinearProducts one = products;
     one.matrices = products.matrices.subspan(i, 1);
     range.each[i] = first_that_takes(one, n_tokens, card);
+    range.forms[i] = form_for(range.each[i], one, n_tokens, card);
   }
   return range;
 }

@@ -17,6 +17,7 @@
 #include <span>
 #include <string_view>
 
+#include "backend/cuda/kernels/batch_layout.h"
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/limits.h"
 #include "lower/token_ranges.h"
@@ -63,9 +64,12 @@ struct LinearRange {
   int64_t tokens_min = 1, tokens_max = kAnyTokens;
   const LinearRow* together = nullptr;                  // of all; null: each has its own
   std::array<const LinearRow*, kLinearsMax> each = {};  // by matrix
+  std::array<BatchForm, kLinearsMax> forms = {};        // of rows of batch tiles: by matrix, the first where together
 
   const LinearRow& of(size_t i_matrix) const noexcept { return together != nullptr ? *together : *each[i_matrix]; }
-  bool chooses_as(const LinearRange& other) const noexcept { return together == other.together && each == other.each; }
+  bool chooses_as(const LinearRange& other) const noexcept {
+    return together == other.together && each == other.each && forms == other.forms;
+  }
 };
 
 // The kernels of a group of products, by the number of tokens.

@@ -32,10 +32,16 @@ struct Products {
   LinearProducts view() const { return {matrices, kind, planes, cols}; }
 };
 
-// "2..16 batch tiles, 17..256 group tiles of wide batches, 257.. group tiles"
+// "2..16 batch tiles, 17..256 group tiles of wide batches, 257.. group tiles"; forms of batch tiles are not told apart.
 std::string text_of(const LinearChoice& choice) {
   std::string text;
-  for (const LinearRange& range : choice.ranges()) {
+  for (size_t i = 0; i < choice.ranges().size(); ++i) {
+    LinearRange range = choice.ranges()[i];
+    for (; i + 1 < choice.ranges().size(); ++i) {
+      const LinearRange& next = choice.ranges()[i + 1];
+      if (next.together != range.together || next.each != range.each) break;
+      range.tokens_max = next.tokens_max;
+    }
     text += (text.empty() ? "" : ", ") + std::to_string(range.tokens_min) + "..";
     if (range.tokens_max != kAnyTokens) text += std::to_string(range.tokens_max);
     if (range.together != nullptr) text += " " + std::string(range.together->name);
@@ -113,6 +119,18 @@ TEST(CudaLinearTable, BlocksOf32OnHopper) {
       large(Products({DType::Q8_0}, 2, 128256).view(), kHopper);
   EXPECT_EQ(large.at(64).together->name, "group tiles");
   EXPECT_EQ(small.at(64).together->name, "batch tiles");
+}
+
+// What batch tiles are started with is resolved with their row.
+TEST(CudaLinearTable, BatchTilesHaveTheirForm) {
+  const Products one({DType::Q4_K}, 2), two({DType::Q4_K, DType::IQ4_XS}, 2);
+  const LinearChoice together(one.view(), kHopper), each(two.view(), kHopper);
+  for (int64_t n = 2; n <= 16; ++n) {
+    const auto form = batch_form(one.view(), n, kHopper);
+    ASSERT_TRUE(form.has_value());
+    EXPECT_EQ(together.at(n).forms[0], *form) << n;
+    EXPECT_EQ(each.at(n).forms[0], *form) << n << ": the one of two matrices that is in batch tiles";
+  }
 }
 
 TEST(CudaLinearTable, FormatsTogether) {

@@ -1,15 +1,13 @@
 // See launch_linear.h.
 #include "backend/cuda/linear/launch_linear.h"
 
-#include <array>
 #include <iterator>
-
-#include "assay/error.h"
 
 namespace assay::backend::cuda {
 namespace {
 
 struct Call {
+  const BatchForm& form;
   std::span<const LinearTask> linears;
   const quant::Activations& x;
   int64_t n_tokens;
@@ -18,14 +16,7 @@ struct Call {
 
 void group_tiles(const Call& c) { linear_wgmma(c.linears, c.x, c.n_tokens, c.on.hopper, c.on.queue); }
 
-void batch_tiles(const Call& c) {
-  std::array<LinearMatrix, kLinearsMax> matrices;
-  for (size_t i = 0; i < c.linears.size(); ++i) matrices[i] = as_linear_matrix(*c.linears[i].w);
-  const LinearProducts products{std::span(matrices).first(c.linears.size()), c.x.kind, c.x.planes, c.x.k};
-  const auto form = batch_form(products, c.n_tokens, c.on.card);
-  if (!form) throw Error(Errc::device, "no form of \"batch tiles\" fits products that were given to it");
-  linear_batch(c.linears, *form, c.x, c.n_tokens, c.on.queue);
-}
+void batch_tiles(const Call& c) { linear_batch(c.linears, c.form, c.x, c.n_tokens, c.on.queue); }
 
 void vector(const Call& c) { linear_gemv(c.linears, c.x, c.n_tokens, c.on.queue); }
 void tiles(const Call& c) { linear_mma(c.linears, c.x, c.n_tokens, c.on.queue); }
@@ -41,9 +32,9 @@ static_assert(std::size(kLaunch) == kNLinearKernels);
 
 LinearMatrix as_linear_matrix(const Matrix& w) noexcept { return {w.dtype, w.rows, w.parts.n > 1}; }
 
-void launch_linears(const LinearRow& row, std::span<const LinearTask> linears, const quant::Activations& x,
-                    int64_t n_tokens, const Launching& on) {
-  kLaunch[static_cast<size_t>(row.kernel)]({linears, x, n_tokens, on});
+void launch_linears(const LinearRow& row, const BatchForm& form, std::span<const LinearTask> linears,
+                    const quant::Activations& x, int64_t n_tokens, const Launching& on) {
+  kLaunch[static_cast<size_t>(row.kernel)]({form, linears, x, n_tokens, on});
 }
 
 }  // namespace assay::backend::cuda

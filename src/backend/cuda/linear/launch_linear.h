@@ -13,8 +13,8 @@ namespace assay::backend::cuda {
 
 LinearMatrix as_linear_matrix(const Matrix& w) noexcept;
 
-// Products that the row takes together, of one token or more.
-void launch_linears(const LinearRow& row, std::span<const LinearTask> linears, const quant::Activations& x,
-                    int64_t n_tokens, const Launching& on);
+// Products that the row takes together, of one token or more. form: of batch tiles, as the plan has it (LinearRange).
+void launch_linears(const LinearRow& row, const BatchForm& form, std::span<const LinearTask> linears,
+                    const quant::Activations& x, int64_t n_tokens, const Launching& on);
 
 }  // namespace assay::backend::cuda

@@ -39,6 +39,11 @@ struct Quantised {
   }
 };
 
+// Of batch tiles; nothing where the products have none.
+BatchForm form_of(const LinearProducts& products, int64_t n_tokens, const Card& card) {
+  return batch_form(products, n_tokens, card).value_or(BatchForm{});
+}
+
 // The table's rows on this card.
 struct ThisLaunch {
   const Card card = this_card();
@@ -87,7 +92,8 @@ void check_quantised(const quant::Format& format, const Shape& shape, int planes
     if (!row.takes(products, shape.n_tokens, here.card)) continue;
     const DeviceBuffer y = poisoned(expected.size());
     const LinearTask task{&w.matrix, b, y.as<float>()};
-    launch_linears(row, std::span(&task, 1), device, shape.n_tokens, here.launching());
+    launch_linears(row, form_of(products, shape.n_tokens, here.card), std::span(&task, 1), device, shape.n_tokens,
+                   here.launching());
     EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << where() << ", " << row.name;
     ran.insert(row.name);
   }
@@ -192,8 +198,10 @@ TEST(CudaLinear, TileAfterTileHasTheBitsOfOtherKernels) {
         const DeviceBuffer expected = poisoned(n), found = poisoned(n);
         const LinearTask reference{&w.matrix, nullptr, expected.as<float>()},
             task{&w.matrix, nullptr, found.as<float>()};
-        launch_linears(row_of("tiles"), std::span(&reference, 1), integers.device, shape.n_tokens, here.launching());
-        launch_linears(row_of("group tiles"), std::span(&task, 1), integers.device, shape.n_tokens, here.launching());
+        launch_linears(row_of("tiles"), {}, std::span(&reference, 1), integers.device, shape.n_tokens,
+                       here.launching());
+        launch_linears(row_of("group tiles"), {}, std::span(&task, 1), integers.device, shape.n_tokens,
+                       here.launching());
         EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n)))
             << tensor::traits(dtype).name << " " << shape << ", planes " << planes;
       }
@@ -236,7 +244,8 @@ TEST(CudaLinear, SeveralTokensTimesTwoFormats) {
         const LinearMatrix matrices[] = {as_linear_matrix(weights[0].matrix), as_linear_matrix(weights[1].matrix)};
         for (const LinearRow& row : linear_table()) {
           if (!row.takes({matrices, kind, planes, shape.cols}, shape.n_tokens, here.card)) continue;
-          launch_linears(row, tasks, device, shape.n_tokens, here.launching());
+          launch_linears(row, form_of({matrices, kind, planes, shape.cols}, shape.n_tokens, here.card), tasks, device,
+                         shape.n_tokens, here.launching());
           for (size_t i = 0; i < 2; ++i) {
             EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i]))
                 << row.name << ", matrix " << i << ", " << shape << ", planes " << planes;
@@ -288,7 +297,8 @@ TEST(CudaLinear, TilesOfSeveralMatrices) {
     std::set<std::string_view> ran;
     for (const LinearRow& row : linear_table()) {
       if (!row.takes({matrices, format.activation, 2, kCols}, kTokens, here.card)) continue;
-      launch_linears(row, some, device, kTokens, here.launching());
+      launch_linears(row, form_of({matrices, format.activation, 2, kCols}, kTokens, here.card), some, device, kTokens,
+                     here.launching());
       for (const size_t i : which) {
         EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i]))
             << row.name << ", matrix " << i;

@@ -219,8 +219,10 @@ class GroupLauncher {
     const std::span<const LinearTask> all(tasks.data(), n);
     const LinearRange& range = s_.kernels.linears(group_).at(n_tokens);
     const Launching on{s_.card, s_.hopper.view(), queue_};
-    if (range.together != nullptr) return launch_linears(*range.together, all, integers(), n_tokens, on);
-    for (size_t i = 0; i < n; ++i) launch_linears(*range.each[i], all.subspan(i, 1), integers(), n_tokens, on);
+    if (range.together != nullptr)
+      return launch_linears(*range.together, range.forms[0], all, integers(), n_tokens, on);
+    for (size_t i = 0; i < n; ++i)
+      launch_linears(*range.each[i], range.forms[i], all.subspan(i, 1), integers(), n_tokens, on);
   }
 
   // Mode fast, many tokens: where fast tiles of the group after `group` read value x, the type in whose precision
