@@ -89,16 +89,17 @@ struct TreeChains : TileChains<Kind::kTokens / 8> {
   // writes over them.
   __device__ void end_chunk(int chunk, int n, Ring& columns) {
     constexpr int kFour = L::kLevels - 1, kTwo = kFour - 1;
+    static_assert(!kSingle);
     if (is_new) {
       clear();
       asm volatile("");  // a branch, for it is rare
     }
-    is_new = !kSingle || chunk % 2 != 0;  // else the next superblock's term is added
+    is_new = true;
     if (chunk % 2 == 0) {
-      if (!kSingle && n > 1) keep<0>();
+      if (n > 1) keep<0>();
       return;
     }
-    if constexpr (!kSingle) add_kept<0>(columns);
+    add_kept<0>(columns);
     if (chunk % 4 == 1) {
       if (n > 2) keep<kTwo>();
       return;
@@ -106,6 +107,35 @@ struct TreeChains : TileChains<Kind::kTokens / 8> {
     add_kept<kTwo>(columns);
     if (chunk == 7) add_kept<kFour>(columns);
     if (chunk + 1 != n) keep<kFour>();
+  }
+  // The same where no chunk has a second superblock: chunk `chunk` has had its only one. filled: a bit for each chunk of
+  // the item that has any. The others are zeros, and x + 0 is x but for a zero's sign (end_singles), so nothing is kept
+  // or added for them.
+  __device__ void end_single(int chunk, uint32_t filled, Ring& columns) {
+    static_assert(kSingle);
+    const int two = chunk & ~1;
+    is_new = true;
+    if (chunk == two && (filled >> chunk & 2) != 0) {
+      is_new = false;  // the next superblock's term is added
+      return;
+    }
+    if ((chunk & 2) == 0) {
+      if ((filled >> two & 0xC) != 0) return keep<0>();
+    } else if ((filled << 2 >> two & 3) != 0) {
+      add_kept<0>(columns);
+    }
+    if (chunk < 4) {
+      if (filled >> 4 != 0) keep<1>();
+    } else if ((filled & 15) != 0) {
+      add_kept<1>(columns);
+    }
+  }
+  // The item's sum is in the chains, unless it had no superblock. No sum with a chunk of zeros among its terms is -0.
+  __device__ void end_singles(bool had_any) {
+    if (!had_any) clear();
+    if (tasks.n_blocks == 8) return;
+#pragma unroll
+    for (float& sum : this->chain) sum = sum + 0.0f;
   }
   // The outputs, by way of level 0, which nobody needs until the next tile's first sums.
   __device__ void write_by_copies(const TilePlace& at, const CUtensorMap& map) {

@@ -23,8 +23,8 @@ struct Formats {
   static constexpr int kStageBytes = std::max(A::kStageBytes, B::kStageBytes);
 };
 
-// A kernel: its formats, planes, columns of a tile; single: every chunk is one superblock (rows of 2,048); by_expert:
-// its tiles are those of MmaTasks::experts, none of them split.
+// A kernel: its formats, planes, columns of a tile; single: no chunk has more than one superblock (rows of at most 2,048);
+// by_expert: its tiles are those of MmaTasks::experts, none of them split.
 template <class Formats, int planes, int columns, bool single, bool by_expert = false>
 struct Kind {
   using F = Formats;
@@ -32,6 +32,8 @@ struct Kind {
   static constexpr bool kSingle = single, kByExpert = by_expert;
   static constexpr int kHalves =
       columns / 64;  // of a tile: 64 columns, which are both planes of 32 tokens, or the one of 64
+  // Whether tiles of which half of the columns have tokens are multiplied by half.
+  static constexpr bool kHasNarrow = by_expert && kHalves == 2;
   __host__ __device__ static constexpr int column_of(int token, int plane) {
     return planes == 1 ? token : token / 32 * 64 + plane * 32 + token % 32;
   }
@@ -43,7 +45,7 @@ struct Kind {
 };
 
 // How much of each is in shared memory: superblocks' columns, rows and scalars, and levels of the tree. The levels are
-// the sums of one chunk (not where a chunk is one superblock), of two, of four.
+// the sums of one chunk (not where no chunk has a second superblock), of two, of four.
 struct Room {
   int columns, rows, scalars, near;
 };
@@ -73,6 +75,10 @@ struct Layout : Kind {
     return {3, 2, 3, 1};
   }
   static constexpr Room kRoom = choose();
+  // Rows of so many superblocks are served: sums that leave shared memory come back at fixed chunks, so none is left out.
+  static constexpr bool serves(int n_blocks) {
+    return !kSingle || n_blocks == 8 || (n_blocks < 8 && kRoom.near == kLevels);
+  }
   static constexpr int kRows = kRoom.columns * kStageColumnsBytes;  // after the columns
   static constexpr int kWaiting = kRows + kRoom.rows * F::kStageBytes;
   static constexpr int kScalars = kWaiting + kRoom.near * kLevelFloats * 4;
@@ -240,7 +246,34 @@ struct Filler {
       ring.next(L::kRoom.columns);
     }
   }
+  // By experts hardly a tile has the rows of the one before, so they come from memory: with every superblock that of the
+  // block's next tile is fetched to the second-level cache, for only one or two stages of rows are under way.
+  __device__ void fill_rows_of_experts() const {
+    using Format = typename F::First;
+    Ring ring;
+    const int n_items = items_of<Kind>(tasks, walk), step = static_cast<int>(gridDim.x);
+    int i = static_cast<int>(blockIdx.x);
+    if (i >= n_items) return;
+    TilePlace at = place_of<Kind>(tasks, Item(walk, i));
+    for (; i < n_items; i += step) {
+      const bool has_next = i + step < n_items;
+      const TilePlace next = has_next ? place_of<Kind>(tasks, Item(walk, i + step)) : at;
+      for (int block = 0; block < tasks.n_blocks; ++block) {
+        const uint32_t full = s.rows_full(ring.stage);
+        wait_phase(s.free_of(full), ring.phase ^ 1);
+        fill_rows_of<Format>(at, block, ring.stage, full);
+        if (has_next) {
+#pragma unroll
+          for (int part = 0; part < Format::kParts; ++part)
+            fetch_box(maps.rows[0][part], block * Format::part(part).bytes, next.row_0);
+        }
+        ring.next(L::kRoom.rows);
+      }
+      at = next;
+    }
+  }
   __device__ void fill_rows() const {
+    if constexpr (Kind::kByExpert) return fill_rows_of_experts();
     for_each_superblock(s.rows_full(0), L::kRoom.rows, [&](const TilePlace& at, int block, int stage, uint32_t full) {
       is_second(at) ? fill_rows_of<typename F::Second>(at, block, stage, full)
                     : fill_rows_of<typename F::First>(at, block, stage, full);
@@ -256,6 +289,8 @@ struct Filler {
                block * Format::part(i).bytes, at.row_0, full);
     }
   }
+  // Half of the columns are all that such a tile multiplies.
+  __device__ static bool is_narrow(const TilePlace& at) { return Kind::kHasNarrow && at.n_tokens <= Kind::kTokens / 2; }
   // Sums of the activations for the formats with minima, for the others scales of the rows.
   __device__ void fill_scalars(int t) const {
     for_each_superblock(
@@ -263,6 +298,7 @@ struct Filler {
           const bool has_min = is_second(at) ? F::Second::kHasMin : F::First::kHasMin;
 #pragma unroll
           for (int column = t; column < kColumns; column += kScalarThreads) {
+            if (is_narrow(at) && column >= kColumns / 2) continue;
             const int token = Kind::token_of(column), plane = Kind::plane_of(column);
             const int64_t i = int64_t{min(at.token_0 + token, tasks.n_tokens - 1)} * tasks.n_blocks + block;
             if (plane == 0) s.token_d(stage)[token] = tasks.x.d[i];

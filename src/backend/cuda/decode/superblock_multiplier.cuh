@@ -27,23 +27,36 @@ struct Multiplier : TreeChains<Kind> {
   using F = typename Kind::F;
   using Products = SuperblockProducts<Kind>;
   static constexpr int kPlanes = Kind::kPlanes, kHalves = Kind::kHalves;
-  static constexpr bool kSingle = Kind::kSingle, kInTurns = Products::kInTurns;
+  static constexpr bool kSingle = Kind::kSingle, kInTurns = Products::kInTurns;  // but for narrow tiles
   const GroupMaps& maps;
+  const uint32_t filled_of_row;
   Products products;
 
   __device__ Multiplier(const MmaTasks& all, const Walk& items, const GroupMaps& of_all, const Shared<Kind>& shared,
                         int thread, float4* far)
-      : Tree(all, items, shared, thread, far), maps(of_all) {}
+      : Tree(all, items, shared, thread, far), maps(of_all), filled_of_row(kSingle ? filled_in_row() : 0xFF) {}
 
   __device__ int chunk_begin(int i) const { return i * tasks.n_blocks / 8; }
 
+  // A bit for each of the item's chunks that has a superblock.
+  __device__ uint32_t filled_chunks(const Item& item) const {
+    const uint32_t own = ((1u << item.n_chunks) - 1) << item.first_chunk;
+    return kSingle ? filled_of_row & own : own;
+  }
+  __device__ uint32_t filled_in_row() const {
+    uint32_t filled = 0;
+    for (int i = 0; i < 8; ++i) filled |= (chunk_begin(i) < chunk_begin(i + 1) ? 1u : 0u) << i;
+    return filled;
+  }
   __device__ uint32_t sums_at(const Ring& scalars) const {
     return shared_address(s.sums(scalars.stage));
   }  // of activations
 
   // A superblock. While the tensor cores have one half of the columns the other's sums are shifted, or become terms.
-  template <class Format>
+  template <class Format, bool kNarrow = false>
   __device__ void add_superblock(const Ring& rows, const Ring& columns, const Ring& scalars) {
+    constexpr bool kAtOnce = Products::template kAtOnce<kNarrow>;  // in turns
+    constexpr int kUsed = Products::template kUsed<kNarrow>;
     const uint32_t stage = s.rows(rows.stage), row = static_cast<uint32_t>(t / 32 * 16);
     const uint64_t from = swizzled_columns(s.columns(columns.stage));
     Format w;
@@ -56,13 +69,13 @@ struct Multiplier : TreeChains<Kind> {
       w.unpack(stage, row, i, a[2 * i], a[2 * i + 1]);
       if (i == 0) {
         wait_phase(s.columns_full(columns.stage), columns.phase);
-        if constexpr (kInTurns) take_turn(group());
+        if constexpr (kAtOnce) take_turn(group());
       }
       begin_products();
-      products.template multiply_high_digits<Format, 0>(a, i, from);
+      products.template multiply_high_digits<Format, 0, kNarrow>(a, i, from);
       end_products();
     }
-    if constexpr (kHalves == 2 && !kInTurns) {
+    if constexpr (kUsed == 2 && !kAtOnce) {
       begin_products();
 #pragma unroll
       for (int i = 0; i < 4; ++i) products.template multiply_high_digits<Format, 1>(a, i, from);
@@ -76,21 +89,21 @@ struct Multiplier : TreeChains<Kind> {
       const float* d = s.row_d(scalars.stage) + t / 32 * 16 + t % 32 / 4;
       w.d[0] = {d[0], 0.0f}, w.d[1] = {d[8], 0.0f};
     }
-    if constexpr (kInTurns) {
+    if constexpr (kAtOnce) {
       wait_products<1>();
       give_turn(group());
       wait_products<0>();
     } else {
-      wait_products<kHalves - 1>();
+      wait_products<kUsed - 1>();
     }
-    products.template multiply_low_digits<Format, 0>(w, a, from, sums_at(scalars));
-    if constexpr (kHalves == 2) {
-      if constexpr (!kInTurns) {
+    products.template multiply_low_digits<Format, 0, kNarrow>(w, a, from, sums_at(scalars));
+    if constexpr (kUsed == 2) {
+      if constexpr (!kAtOnce) {
         wait_products<1>();
         products.template multiply_low_digits<Format, 1>(w, a, from, sums_at(scalars));
       }
-      wait_products<kInTurns ? 0 : 1>();
-      if constexpr (kInTurns) this->free_columns(columns);
+      wait_products<kAtOnce ? 0 : 1>();
+      if constexpr (kAtOnce) this->free_columns(columns);
       add_terms<0>(w, scalars);
       if constexpr (Format::kHasMin && kPlanes == 1) {
         begin_products();
@@ -99,8 +112,8 @@ struct Multiplier : TreeChains<Kind> {
       }
     }
     wait_products<0>();
-    if constexpr (!kInTurns) this->free_columns(columns);
-    add_terms<kHalves - 1>(w, scalars);
+    if constexpr (!kAtOnce) this->free_columns(columns);
+    add_terms<kUsed - 1>(w, scalars);
     is_new = false;
     __syncwarp();
     if (t % 32 == 0) arrive(s.free_of(s.scalars_full(scalars.stage)));
@@ -146,24 +159,39 @@ struct Multiplier : TreeChains<Kind> {
     Ring rows, columns, scalars;
     const int n_items = items_of<Kind>(tasks, walk);
     if (kInTurns && group() == 1) give_turn(1);
+    if (Kind::kHasNarrow) this->clear();  // what a narrow tile does not make
     for (int i = static_cast<int>(blockIdx.x); i < n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
       const TilePlace at = place_of<Kind>(tasks, item);
       is_new = true;
-      int chunk = 0, block = chunk_begin(item.first_chunk);
-      for (const int end = chunk_begin(item.first_chunk + item.n_chunks); block < end; ++block) {
-        for (; chunk_begin(item.first_chunk + chunk + 1) <= block; ++chunk)
-          this->end_chunk(chunk, item.n_chunks, columns);
+      const int begin = chunk_begin(item.first_chunk), end = chunk_begin(item.first_chunk + item.n_chunks);
+      const uint32_t filled = filled_chunks(item);
+      int chunk = kSingle ? __ffs(static_cast<int>(filled)) - 1 : 0;
+      for (int block = begin; block < end; ++block) {
+        if constexpr (!kSingle) {
+          for (; chunk_begin(item.first_chunk + chunk + 1) <= block; ++chunk)
+            this->end_chunk(chunk, item.n_chunks, columns);
+        }
         if (F::kMixed && (walk.second >> at.task & 1) != 0) {
           add_superblock<typename F::Second>(rows, columns, scalars);
+        } else if (Kind::kHasNarrow && at.n_tokens <= Kind::kTokens / 2) {
+          add_superblock<typename F::First, Kind::kHasNarrow>(rows, columns, scalars);
         } else {
           add_superblock<typename F::First>(rows, columns, scalars);
         }
         rows.next(L::kRoom.rows);
         columns.next(L::kRoom.columns);
         scalars.next(L::kRoom.scalars);
+        if constexpr (kSingle) {
+          this->end_single(chunk, filled, columns);
+          chunk = __ffs(static_cast<int>(filled & ~1u << chunk)) - 1;
+        }
       }
-      for (; chunk < item.n_chunks; ++chunk) this->end_chunk(chunk, item.n_chunks, columns);
+      if constexpr (kSingle) {
+        this->end_singles(begin < end);
+      } else {
+        for (; chunk < item.n_chunks; ++chunk) this->end_chunk(chunk, item.n_chunks, columns);
+      }
       if constexpr (Kind::kByExpert) {
         this->write_pairs(item.tile);
       } else if (item.n_chunks != 8) {

@@ -1,5 +1,5 @@
-// See expert_groups.h. The order is a counting sort: a block of threads an expert counts the pairs of all experts up to
-// its own, and places its own.
+// See expert_groups.h. The order is a counting sort: a block of threads an expert counts the pairs of all experts, and
+// places its own.
 #include <algorithm>
 
 #include "backend/cuda/experts/expert_groups.h"
@@ -11,7 +11,7 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kGroupingWarps = 8, kGroupingThreads = 32 * kGroupingWarps, kGatherThreads = 128;
+constexpr int kGroupingWarps = 32, kGroupingThreads = 32 * kGroupingWarps, kGatherWarps = 4;
 constexpr int64_t kTileTokensMin = 32;
 
 struct OrderTask {
@@ -26,69 +26,112 @@ __device__ int sum_of_warp(int x) {
   return x;
 }
 
+// Where block `own` begins in the order and among the tiles, by what all experts have. Whole tiles come first, those at
+// most half full after them: such a tile takes half the time, so the last round is short.
+struct OrderPlace {
+  int place = 0, wide = 0, narrow = 0;  // of the experts ahead
+  int n_wide = 0, n_narrow = 0;         // of all
+};
+struct TilesOfExpert {
+  int wide, narrow;
+  __device__ TilesOfExpert(int n_pairs, int tile_tokens) {
+    const int rest = n_pairs % tile_tokens;
+    narrow = rest > 0 && 2 * rest <= tile_tokens ? 1 : 0;
+    wide = (n_pairs + tile_tokens - 1) / tile_tokens - narrow;
+  }
+};
+__device__ OrderPlace order_place(const int32_t* count, int own, int n_experts, int tile_tokens, int lane) {
+  OrderPlace at;
+  for (int i = lane; i < n_experts; i += 32) {
+    const TilesOfExpert tiles(count[i], tile_tokens);
+    at.n_wide += tiles.wide, at.n_narrow += tiles.narrow;
+    if (i < own) at.place += count[i], at.wide += tiles.wide, at.narrow += tiles.narrow;
+  }
+  at.place = sum_of_warp(at.place), at.wide = sum_of_warp(at.wide), at.narrow = sum_of_warp(at.narrow);
+  at.n_wide = sum_of_warp(at.n_wide), at.n_narrow = sum_of_warp(at.n_narrow);
+  return at;
+}
+
 __global__ void __launch_bounds__(kGroupingThreads) order_pairs_kernel(const __grid_constant__ OrderTask task) {
-  extern __shared__ int32_t count[];  // pairs of every expert up to the block's own
-  __shared__ int32_t own_of_warp[kGroupingWarps], before[2];
+  extern __shared__ int32_t count[];  // pairs of every expert
+  __shared__ int32_t own_of_warp[kGroupingWarps];
+  __shared__ OrderPlace shared_place;
   let_next_start();
-  wait_for_previous();
   const int own = static_cast<int>(blockIdx.x), t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
+  for (int i = t; i < task.n_experts; i += kGroupingThreads) count[i] = 0;
+  __syncthreads();
+  wait_for_previous();
   const int share = (task.n_pairs + kGroupingThreads - 1) / kGroupingThreads * 32;  // of a warp
   const int begin = warp * share, end = min(begin + share, task.n_pairs);
-  const auto expert_at = [&](int pair) { return pair < end ? static_cast<int>(task.pick.expert(pair)) : own + 1; };
-  for (int i = t; i <= own; i += kGroupingThreads) count[i] = 0;
-  __syncthreads();
+  // Several pairs of a lane at once, for each is a way to the second-level cache.
+  const auto for_each_pair = [&](auto use) {
+    constexpr int kAtOnce = 4;
+    for (int base = begin; base < end; base += 32 * kAtOnce) {
+      int expert[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int pair = base + 32 * i + lane;
+        expert[i] = pair < end ? task.pick.expert_of(static_cast<uint32_t>(pair)) : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) use(base + 32 * i + lane, expert[i]);
+    }
+  };
   int n_own = 0;
-  for (int base = begin; base < end; base += 32) {
-    const int expert = expert_at(base + lane);
-    if (expert <= own) atomicAdd(count + expert, 1);
+  for_each_pair([&](int, int expert) {
+    if (expert >= 0) atomicAdd(count + expert, 1);
     n_own += __popc(__ballot_sync(kWholeWarp, expert == own));
-  }
+  });
   if (lane == 0) own_of_warp[warp] = n_own;
   __syncthreads();
   const int tokens = task.tile_tokens;
   if (warp == 0) {
-    int n_places = 0, n_tiles = 0;
-    for (int i = lane; i < own; i += 32) n_places += count[i], n_tiles += (count[i] + tokens - 1) / tokens;
-    n_places = sum_of_warp(n_places), n_tiles = sum_of_warp(n_tiles);
-    if (lane == 0) before[0] = n_places, before[1] = n_tiles;
+    const OrderPlace at = order_place(count, own, task.n_experts, tokens, lane);
+    if (lane == 0) shared_place = at;
   }
   __syncthreads();
-  int place = before[0];
+  const OrderPlace at = shared_place;
+  int place = at.place;
   for (int i = 0; i < warp; ++i) place += own_of_warp[i];
-  for (int base = begin; base < end; base += 32) {
-    const bool is_own = expert_at(base + lane) == own;
-    const uint32_t all = __ballot_sync(kWholeWarp, is_own);
-    if (is_own) task.to.pairs[place + __popc(all & ((1u << lane) - 1))] = base + lane;
+  for_each_pair([&](int pair, int expert) {
+    const uint32_t all = __ballot_sync(kWholeWarp, expert == own);
+    if (expert == own) task.to.pairs[place + __popc(all & ((1u << lane) - 1))] = pair;
     place += __popc(all);
+  });
+  const int n_own_pairs = count[own];
+  const TilesOfExpert tiles(n_own_pairs, tokens);
+  for (int i = t; i < tiles.wide + tiles.narrow; i += kGroupingThreads) {
+    const int first = i * tokens, to = i < tiles.wide ? at.wide + i : at.n_wide + at.narrow;
+    task.to.tiles[to] = {own, at.place + first, at.place + min(first + tokens, n_own_pairs)};
   }
-  const int n_tiles = (count[own] + tokens - 1) / tokens;
-  for (int i = t; i < n_tiles; i += kGroupingThreads) {
-    const int first = i * tokens;
-    task.to.tiles[before[1] + i] = {own, before[0] + first, before[0] + min(first + tokens, count[own])};
-  }
-  if (own == task.n_experts - 1 && t == 0) *task.to.n_tiles = before[1] + n_tiles;
+  if (own == 0 && t == 0) *task.to.n_tiles = at.n_wide + at.n_narrow;
 }
 
 struct GatherRowsTask {
   const int32_t* pairs;
+  int32_t n_pairs;
   ExpertPick pick;
   quant::Activations from, to;
 };
 
+// By one warp.
 template <class T>
-__device__ void copy_row(const void* from, void* to, int64_t from_row, int64_t to_row, int64_t n) {
+__device__ void copy_row(const void* from, void* to, int64_t from_row, int64_t to_row, int n) {
   const T* source = static_cast<const T*>(from) + from_row * n;
   T* target = static_cast<T*>(to) + to_row * n;
-  for (int64_t i = threadIdx.x; i < n; i += kGatherThreads) target[i] = source[i];
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < n; i += 32) target[i] = source[i];
 }
 
-__global__ void __launch_bounds__(kGatherThreads) gather_rows_kernel(const __grid_constant__ GatherRowsTask task) {
+__global__ void __launch_bounds__(32 * kGatherWarps) gather_rows_kernel(const __grid_constant__ GatherRowsTask task) {
   let_next_start();
+  const int place = static_cast<int>(blockIdx.x * kGatherWarps + threadIdx.x / 32);
+  if (place >= task.n_pairs) return;
   wait_for_previous();
-  const int64_t place = blockIdx.x, row = task.pick.row_of_x(task.pairs[place]);
-  const int64_t k = task.to.k;  // `from` may have the rows of all ranks as one
+  const int64_t row = task.pick.row_of_x(task.pairs[place]);
+  const int k = static_cast<int>(task.to.k);  // `from` may have the rows of all ranks as one
   const bool superblocks = task.from.kind == quant::Activation::a256;
-  const int64_t n_blocks = k / (superblocks ? 256 : 32), n_groups = k / (superblocks ? 16 : 32);
+  const int n_blocks = k / (superblocks ? 256 : 32), n_groups = k / (superblocks ? 16 : 32);
   copy_row<uint4>(task.from.q, task.to.q, row, place, k / 16);
   copy_row<float>(task.from.d, task.to.d, row, place, n_blocks);
   copy_row<int16_t>(task.from.q_sums, task.to.q_sums, row, place, n_groups);
@@ -136,8 +179,9 @@ void expert_linear_groups(const ExpertTask& task, const quant::Activations& x, i
   MmaTasks tasks;
   tasks.x = quant::carve(x.kind, x.planes, task.n_pairs, task.d_in, scratch.x);
   if (!made.x || !made.order) {
-    const GatherRowsTask gather{scratch.pairs, ExpertPick(task), x, tasks.x};
-    launch(queue, gather_rows_kernel, dim3(static_cast<unsigned>(task.n_pairs)), kGatherThreads, 0, gather);
+    const GatherRowsTask gather{scratch.pairs, static_cast<int32_t>(task.n_pairs), ExpertPick(task), x, tasks.x};
+    launch(queue, gather_rows_kernel, dim3(static_cast<unsigned>((task.n_pairs + kGatherWarps - 1) / kGatherWarps)),
+           32 * kGatherWarps, 0, gather);
   }
   tasks.n = 1;
   tasks.task[0] = {task.w->parts, static_cast<int32_t>(task.w->rows), 0, task.bias, task.y};

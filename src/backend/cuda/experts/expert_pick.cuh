@@ -18,6 +18,13 @@ struct ExpertPick {
     const int64_t rank = pair % n_used;
     return routes == nullptr ? rank : static_cast<int64_t>(routes[place(pair)]);
   }
+  // The same, without divisions of 64 bits.
+  __device__ int32_t expert_of(uint32_t pair) const {
+    const auto n = static_cast<uint32_t>(n_used);
+    const uint32_t token = pair / n, rank = pair - token * n;
+    return routes == nullptr ? static_cast<int32_t>(rank)
+                             : static_cast<int32_t>(routes[uint64_t{token} * (2 * n) + n + rank]);
+  }
   // The same ahead of a kernel's wait (ExpertTask::routes_are_settled): past the first-level cache, which may hold what
   // lay there before.
   __device__ int64_t settled_expert(int64_t pair) const {

@@ -19,8 +19,10 @@ void launch_experts(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
 }
 template <class F, int kPlanes, int kColumns>
 void launch_experts_columns(MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
-  tasks.n_blocks == 8 ? launch_experts<Kind<F, kPlanes, kColumns, true, true>>(tasks, hopper, queue)
-                      : launch_experts<Kind<F, kPlanes, kColumns, false, true>>(tasks, hopper, queue);
+  using Single = Kind<F, kPlanes, kColumns, true, true>;
+  Layout<Single>::serves(tasks.n_blocks)
+      ? launch_experts<Single>(tasks, hopper, queue)
+      : launch_experts<Kind<F, kPlanes, kColumns, false, true>>(tasks, hopper, queue);
 }
 template <class F, int kPlanes>
 void launch_experts_planes(MmaTasks& tasks, int columns, const Hopper& hopper, const Queue& queue) {

@@ -39,6 +39,7 @@ enum class OpKernel {
   norm_small_blocks,
   norm_blocks,
   heads_plain,
+  heads_lanes,
   heads,
   gate_with_integers,
 };

@@ -58,6 +58,8 @@ bool is_short(const OpShape& s, const Card&) noexcept { return s.width <= kShort
 bool makes_no_integers(const OpShape& s, const Card&) noexcept { return !s.makes_integers; }
 
 bool is_plain(const OpShape& s, const Card&) noexcept { return s.is_plain; }
+constexpr int64_t kLanesTokensMin = 16;  // fewer are as soon done by the other
+bool is_in_lanes(const OpShape& s, const Card&) noexcept { return s.is_in_lanes; }
 int64_t tokens_in_32_bits(const OpShape& s, const Card&) noexcept { return INT32_MAX / s.token_elements; }
 
 // A kernel of one op alone, that has no other.
@@ -102,6 +104,7 @@ constexpr OpRow kRows[] = {
     {"norm of many rows", OpKernel::norm_small_blocks, nullptr, Kind::norm, &makes_no_integers, kManyRows},
     {"norm of rows", OpKernel::norm_blocks, nullptr, Kind::norm},
     {"heads, plain", OpKernel::heads_plain, nullptr, Kind::heads, &is_plain, 1, &tokens_in_32_bits},
+    {"heads by lanes", OpKernel::heads_lanes, nullptr, Kind::heads, &is_in_lanes, kLanesTokensMin, &tokens_in_32_bits},
     {"heads", OpKernel::heads, nullptr, Kind::heads},
     {"gate with integers", OpKernel::gate_with_integers, nullptr, Kind::gate},
 };
@@ -161,9 +164,15 @@ OpShape group_shape(const ops::Plan& plan, const ops::ExecutorOptions& options, 
   const auto& k = op_at(group.k_rope).get<ops::Rope>();
   const int64_t head_dim = q.head_dim;
   shape.token_elements = (q.n_heads + 2 * k.n_heads) * head_dim;
-  shape.is_plain = group.q_norm == kNone && group.k_norm == kNone && !lowering.read_outside[static_cast<size_t>(k.y)] &&
-                   plan.ropes[static_cast<size_t>(q.rope)].dim == head_dim && head_dim % 8 == 0 &&
-                   options.cache_k == ops::CacheType::f16 && options.cache_v == ops::CacheType::f16;
+  const auto& rope = plan.ropes[static_cast<size_t>(q.rope)];
+  const bool is_usual =
+      rope.dim == head_dim && options.cache_k == ops::CacheType::f16 && options.cache_v == ops::CacheType::f16;
+  shape.is_plain = is_usual && group.q_norm == kNone && group.k_norm == kNone &&
+                   !lowering.read_outside[static_cast<size_t>(k.y)] && head_dim % 8 == 0;
+  const auto& store = op_at(group.store).get<ops::KvStore>();
+  const bool has_alike = store.v != kNone && plan.values[static_cast<size_t>(store.v)].width == k.n_heads * head_dim;
+  shape.is_in_lanes =
+      is_usual && !rope.interleaved && has_alike && (head_dim == 64 || head_dim == 128 || head_dim == 256);
   return shape;
 }
 

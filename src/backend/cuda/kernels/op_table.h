@@ -10,6 +10,7 @@
 //   norm of rows, small blocks  norm           short rows; many, no integers  rows    the same
 //   norm of rows                norm           any                            rows    the same
 //   heads, plain                heads          no norm, whole rotation, f16   tokens  the same
+//   heads by lanes              heads          64, 128, 256, by halves, f16   tokens  the same
 //   heads                       heads          any                            tokens  the same
 //   gate with integers          gate           any                            rows    the same
 //
@@ -38,6 +39,7 @@ struct OpShape {
   int64_t token_elements = 0;   // heads: of queries, keys and values
   bool makes_integers = false;  // norm
   bool is_plain = false;        // heads: bare, rotated whole, over a cache in half precision
+  bool is_in_lanes = false;     // heads: rotated whole, by halves, over such a cache, for which a warp has whole lanes
 };
 
 struct OpRow {

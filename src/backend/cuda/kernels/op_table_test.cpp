@@ -75,6 +75,8 @@ TEST(CudaOpTable, Heads) {
   EXPECT_EQ(text_of(OpChoice(Kind::heads, shape, kHopper)), "1.. heads");
   shape.is_plain = true;
   EXPECT_EQ(text_of(OpChoice(Kind::heads, shape, kHopper)), "1..349525 heads, plain, 349526.. heads");
+  shape.is_plain = false, shape.is_in_lanes = true;
+  EXPECT_EQ(text_of(OpChoice(Kind::heads, shape, kHopper)), "1..15 heads, 16..349525 heads by lanes, 349526.. heads");
 }
 
 // A plan's values of the op, whose rows count parts of sequences.

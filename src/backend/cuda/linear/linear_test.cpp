@@ -171,7 +171,8 @@ TEST(CudaLinear, SplitTilesHaveTheReferencesBits) {
   uint64_t seed = 800;
   for (const tensor::DType dtype : {tensor::DType::Q4_K, tensor::DType::Q6_K}) {
     for (const Shape& shape :
-         {Shape{17000, 4 * 256, 32}, Shape{7680, 8 * 256, 32}, Shape{3801, 8 * 256, 33}, Shape{129, 22 * 256, 70}}) {
+         {Shape{17000, 4 * 256, 32}, Shape{7680, 8 * 256, 32}, Shape{3801, 8 * 256, 33}, Shape{129, 22 * 256, 70},
+          Shape{140, 3 * 256, 70}, Shape{150, 6 * 256, 40}, Shape{9000, 5 * 256, 100}}) {
       check_quantised(*quant::find_format(dtype), shape, 2, shape.rows % 2 == 1, ++seed);
       if (HasFailure()) return;
     }
@@ -345,16 +346,23 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
     if (row.kernel == FloatKernel::skinny)
       linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, card, Queue());
     if (row.kernel == FloatKernel::tiles) {
-      FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
-      FloatRows first = rows, rest = rows;  // two runs where there are two rows
-      first.n_rows = rows.n_rows / 2;
-      rest.n_rows -= first.n_rows;
-      rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
-      rest.y += first.n_rows;
-      rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
-      tiles.add(first);
-      tiles.add(rest);
-      tiles.finish();
+      // Of a device that is full at once: whole tiles; of a large one: tiles of few tokens.
+      for (const int n_multiprocessors : {1, 132}) {
+        cudaMemset(y.data(), 0xFF, y.size());
+        FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens,
+                         Queue(nullptr, false, n_multiprocessors));
+        FloatRows first = rows, rest = rows;  // two runs where there are two rows
+        first.n_rows = rows.n_rows / 2;
+        rest.n_rows -= first.n_rows;
+        rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
+        rest.y += first.n_rows;
+        rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
+        tiles.add(first);
+        tiles.add(rest);
+        tiles.finish();
+        EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
+            << row.name << ": " << tensor::traits(dtype).name << " " << shape << ", " << n_multiprocessors;
+      }
     }
     EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
         << row.name << ": " << tensor::traits(dtype).name << " " << shape;

@@ -168,6 +168,59 @@ __global__ void heads_kernel(HeadsTask task) {
   }
 }
 
+// The same for heads of kRuns * 32 elements that are rotated whole, by halves, over a cache in half precision: a lane has
+// every 32nd element, so both of a pair, and no memory is shared.
+template <int kRuns>
+__global__ void __launch_bounds__(32 * kHeadWarps) lanes_heads_kernel(const __grid_constant__ HeadsTask task) {
+  let_next_start();
+  constexpr int kHeadDim = 32 * kRuns, kHalf = kRuns / 2;
+  const CacheView& cache = task.cache;
+  const int n_heads = static_cast<int>(task.n_heads), n_kv_heads = static_cast<int>(cache.n_kv_heads),
+            n_slots = n_heads + 2 * n_kv_heads, lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(blockIdx.x * kHeadWarps + threadIdx.x / 32), token = warp / n_slots,
+            slot = warp % n_slots;
+  if (token >= static_cast<int>(task.n_tokens)) return;
+  const bool is_q = slot < n_heads, is_k = !is_q && slot < n_heads + n_kv_heads;
+  const int head = is_q ? slot : (slot - n_heads) % n_kv_heads;
+  const int64_t at = (int64_t{token} * (is_q ? n_heads : n_kv_heads) + head) * kHeadDim + lane;
+  const int position = task.positions[token];
+  const auto each = [&](auto use) {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) use(i);
+  };
+  wait_for_previous();
+  const float* from = (is_q ? task.q : is_k ? task.k : task.v) + at;
+  float x[kRuns];
+  each([&](int i) { x[i] = from[32 * i]; });
+  if (is_q || is_k) {
+    const float* angles = task.table + int64_t{position} * kHeadDim + lane;
+    float angle[kRuns];  // cosines, sines
+    each([&](int i) { angle[i] = angles[32 * i]; });
+    if (const float* w = is_q ? task.q_norm : task.k_norm; w != nullptr) {
+      float sum = 0.0f;
+      each([&](int i) { sum = num::fma(x[i], x[i], sum); });
+      sum = __shfl_sync(kWholeWarp, fold_lanes(sum), 0);
+      const float r = 1.0f / sqrtf(sum / static_cast<float>(kHeadDim) + (is_q ? task.q_eps : task.k_eps));
+      each([&](int i) { x[i] = (x[i] * r) * w[32 * i + lane]; });
+      if (float* normed = is_q ? task.q_normed : task.k_normed; normed != nullptr) {
+        each([&](int i) { normed[at + 32 * i] = x[i]; });
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) rotate_pair(x[i], x[i + kHalf], angle[i], angle[i + kHalf]);
+    if (float* rotated = is_q ? task.q_rotated : task.k_rotated; rotated != nullptr) {
+      each([&](int i) { rotated[at + 32 * i] = x[i]; });
+    }
+    if (is_q) return;
+  }
+  std::byte* page = page_of(table_of(cache, task.sequences[token]), position / kCachePage);
+  each([&](int i) {
+    const int j = 32 * i + lane;
+    const Place place = is_k ? key_place(cache, page, head, position, j) : value_place(cache, page, head, position, j);
+    *reinterpret_cast<uint16_t*>(place.element) = rounded_half(x[i]);
+  });
+}
+
 constexpr int kThreads = 256;
 
 __device__ uint2 as_halves(const float* x) {
@@ -175,8 +228,8 @@ __device__ uint2 as_halves(const float* x) {
           rounded_half(x[2]) | uint32_t{rounded_half(x[3])} << 16};
 }
 
-// The same for the usual heads, which are bare and rotated whole, over a cache in half precision; a lane has four pairs of a head: eight neighbours, or two runs of four that are half a head
-// apart.
+// The same for the usual heads, which are bare and rotated whole, over a cache in half precision; a lane has four pairs
+// of a head: eight neighbours, or two runs of four that are half a head apart.
 template <bool kInterleaved>
 __global__ void plain_heads_kernel(const __grid_constant__ HeadsTask task) {
   let_next_start();
@@ -294,7 +347,15 @@ void heads(OpKernel by, const HeadsTask& task, const Queue& queue) {
     launch(queue, kernel, dim3(static_cast<unsigned>((n_lanes + kThreads - 1) / kThreads)), kThreads, 0, task);
     return;
   }
-  launch(queue, heads_kernel, dim3(static_cast<unsigned>((n_warps + kHeadWarps - 1) / kHeadWarps)), 32 * kHeadWarps,
+  const dim3 grid(static_cast<unsigned>((n_warps + kHeadWarps - 1) / kHeadWarps));
+  if (by == OpKernel::heads_lanes) {
+    const auto kernel = task.cache.head_dim == 64    ? lanes_heads_kernel<2>
+                        : task.cache.head_dim == 128 ? lanes_heads_kernel<4>
+                                                     : lanes_heads_kernel<8>;
+    launch(queue, kernel, grid, 32 * kHeadWarps, 0, task);
+    return;
+  }
+  launch(queue, heads_kernel, grid, 32 * kHeadWarps,
          static_cast<size_t>(kHeadWarps * task.cache.head_dim) * sizeof(float), task);
 }
 

@@ -140,19 +140,26 @@ TEST(CudaFused, GatesHaveTheReferencesBits) {
 
 // Heads of two sequences by turns, rotated by any numbers, and what the cache has of them; looked_at: by an observer of
 // the keys.
-void check_heads_by(const OpRow& by, int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
+void check_heads_by(const OpRow& by, int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at,
+                    bool normed) {
   const std::string what = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(head_dim) +
-                           (interleaved ? ", interleaved" : "") + (looked_at ? ", looked at" : "") + ", " +
-                           std::string(by.name);
+                           (interleaved ? ", interleaved" : "") + (looked_at ? ", looked at" : "") +
+                           (normed ? ", with norms, " : ", ") + std::string(by.name);
   constexpr int64_t kHeads = 4, kKvHeads = 2;
   const std::vector<float> q = test::random_activations(n_tokens * kHeads * head_dim, 11),
                            k = test::random_activations(n_tokens * kKvHeads * head_dim, 12),
                            v = test::random_activations(n_tokens * kKvHeads * head_dim, 13),
-                           table = test::random_activations(n_tokens * head_dim, 14);
+                           table = test::random_activations(n_tokens * head_dim, 14),
+                           w = test::random_activations(head_dim, 15);
   std::vector<int32_t> positions, sequences;
   for (int32_t t = 0; t < n_tokens; ++t) positions.push_back(t / 2), sequences.push_back(t % 2);
-  const auto rotated = [&](const std::vector<float>& x, int64_t n_heads) {
+  constexpr float kEps = 1e-5f;
+  const auto rotated = [&](std::vector<float> x, int64_t n_heads) {
     std::vector<float> y(x.size());
+    for (int64_t i = 0; normed && i < n_tokens * n_heads; ++i) {
+      const std::vector<float> head(x.begin() + i * head_dim, x.begin() + (i + 1) * head_dim);
+      ops::rms_norm_ref(head.data(), w.data(), kEps, head_dim, x.data() + i * head_dim);
+    }
     for (int64_t i = 0; i < n_tokens * n_heads; ++i) {
       const float* cos = table.data() + positions[static_cast<size_t>(i / n_heads)] * head_dim;
       ops::rope_ref(x.data() + i * head_dim, cos, cos + head_dim / 2, head_dim, interleaved, head_dim,
@@ -181,6 +188,8 @@ void check_heads_by(const OpRow& by, int64_t n_tokens, int64_t head_dim, bool in
   task.positions = on_positions.as<int32_t>();
   task.sequences = on_sequences.as<int32_t>();
   task.q_rotated = to_q.as<float>();
+  const DeviceBuffer on_w = upload(w);
+  if (normed) task.q_norm = task.k_norm = on_w.as<float>(), task.q_eps = task.k_eps = kEps;
   if (looked_at) task.k_rotated = to_k.as<float>();
   heads(by.kernel, task, Queue());
   const std::vector<float> keys = rotated(k, kKvHeads);
@@ -205,20 +214,23 @@ void check_heads_by(const OpRow& by, int64_t n_tokens, int64_t head_dim, bool in
   }
 }
 
-void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at) {
+void check_heads(int64_t n_tokens, int64_t head_dim, bool interleaved, bool looked_at, bool normed) {
   OpShape shape;
-  shape.is_plain = !looked_at && head_dim % 8 == 0;
+  shape.is_plain = !looked_at && !normed && head_dim % 8 == 0;
+  shape.is_in_lanes = !interleaved && (head_dim == 64 || head_dim == 128 || head_dim == 256);
   shape.token_elements = head_dim;
   check_rows(lower::FusionGroup::Kind::heads, shape, n_tokens,
-             [&](const OpRow& row) { check_heads_by(row, n_tokens, head_dim, interleaved, looked_at); });
+             [&](const OpRow& row) { check_heads_by(row, n_tokens, head_dim, interleaved, looked_at, normed); });
 }
 
 TEST(CudaFused, HeadsHaveTheReferencesBits) {
   ASSAY_REQUIRE_GPU();
   for (const bool looked_at : {false, true}) {
     for (const bool interleaved : {false, true}) {
-      for (const int64_t head_dim : {64, 80, 128, 36}) {
-        for (const int64_t n_tokens : {1, 37, 300}) check_heads(n_tokens, head_dim, interleaved, looked_at);
+      for (const int64_t head_dim : {64, 80, 128, 256, 36}) {
+        for (const int64_t n_tokens : {1, 37, 300}) {
+          for (const bool normed : {false, true}) check_heads(n_tokens, head_dim, interleaved, looked_at, normed);
+        }
       }
     }
   }

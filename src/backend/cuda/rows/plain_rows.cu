@@ -99,6 +99,35 @@ struct ExpertsSummed {
   }
 };
 
+// The same, four neighbouring columns a thread.
+__global__ void __launch_bounds__(kThreads)
+    experts_summed_kernel(const __grid_constant__ ExpertsSummed task, uint32_t n_fours, float4* y) {
+  let_next_start();
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x, width = static_cast<uint32_t>(task.d) / 4,
+                 n_used = static_cast<uint32_t>(task.n_used);
+  wait_for_previous();
+  if (i >= n_fours) return;
+  const uint32_t token = i / width;
+  const float4* from = reinterpret_cast<const float4*>(task.x) + uint64_t{token} * n_used * width + i % width;
+  const float* weights = task.routes == nullptr ? nullptr : task.routes + uint64_t{token} * 2 * n_used;
+  float4 sum = from[0];
+  if (weights != nullptr) {
+    const float w = weights[0];
+    sum = {w * sum.x, w * sum.y, w * sum.z, w * sum.w};
+  }
+#pragma unroll 8
+  for (uint32_t rank = 1; rank < n_used; ++rank) {
+    const float4 v = from[uint64_t{rank} * width];
+    if (weights == nullptr) {
+      sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
+    } else {
+      const float w = weights[rank];
+      sum = {num::fma(w, v.x, sum.x), num::fma(w, v.y, sum.y), num::fma(w, v.z, sum.z), num::fma(w, v.w, sum.w)};
+    }
+  }
+  y[i] = sum;
+}
+
 __global__ void copy_kernel(CopyRuns c, int64_t n_runs) {
   const int64_t i = thread_index(), run = i / c.width, j = i % c.width;
   if (run < n_runs) c.y[run * c.y_stride + c.y_first + j] = c.x[run / c.x_repeats * c.x_stride + c.x_first + j];
@@ -176,7 +205,11 @@ void expert_scale(const float* x, const float* routes, int64_t n_used, int64_t d
 }
 void expert_sum(const float* x, const float* routes, int64_t n_used, int64_t d, int64_t n, float* y,
                 const Queue& queue) {
-  each(ExpertsSummed{x, routes, n_used, d}, n, y, queue);
+  constexpr int64_t kManyElements = 1 << 16;  // fewer are sooner done with more threads
+  const ExpertsSummed task{x, routes, n_used, d};
+  if (n < kManyElements || d % 4 != 0 || n > INT32_MAX) return each(task, n, y, queue);
+  launch(queue, experts_summed_kernel, dim3(blocks_for(n / 4)), kThreads, 0, task, static_cast<uint32_t>(n / 4),
+         reinterpret_cast<float4*>(y));
 }
 
 void copy_runs(const CopyRuns& copy, int64_t n_runs, const Queue& queue) {

@@ -9,6 +9,7 @@
 #include "backend/cuda/runtime/device_weights.h"
 #include "ops/attention/rope.h"
 #include "ops/embed/embed.h"
+#include "ops/linear/expert_sum.h"
 #include "ops/rows/activation.h"
 #include "ops/rows/gate.h"
 #include "ops/rows/rms_norm.h"
@@ -198,6 +199,31 @@ TEST(CudaRows, RowsAreSelected) {
   std::vector<float> expected;
   for (const int64_t row : {1, 4, 5}) expected.insert(expected.end(), x.begin() + row * 37, x.begin() + row * 37 + 37);
   EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected));
+}
+
+// Few elements, and so many that a thread makes four; rows that are no whole fours.
+TEST(CudaRows, SumsOfExpertsHaveTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  struct SumShape {
+    int64_t n_tokens, n_used, d;
+  };
+  for (const SumShape& s : {SumShape{3, 2, 40}, SumShape{70, 8, 1024}, SumShape{70, 1, 1024}, SumShape{701, 3, 101}}) {
+    const std::vector<float> x = hard_rows(s.n_tokens * s.n_used * s.d / 32 * 32 + 32, 31),
+                             routes = test::random_activations(s.n_tokens * 2 * s.n_used, 32);
+    const DeviceBuffer on_x = upload(x), on_routes = upload(routes);
+    const auto n = static_cast<size_t>(s.n_tokens * s.d);
+    for (const bool weighted : {false, true}) {
+      std::vector<float> expected(n);
+      for (int64_t t = 0; t < s.n_tokens; ++t) {
+        ops::expert_sum_ref(x.data() + t * s.n_used * s.d, weighted ? routes.data() + t * 2 * s.n_used : nullptr,
+                            s.n_used, s.d, expected.data() + t * s.d);
+      }
+      const DeviceBuffer y = poisoned(n);
+      expert_sum(on_x.as<float>(), weighted ? on_routes.as<float>() : nullptr, s.n_used, s.d, s.n_tokens * s.d,
+                 y.as<float>(), Queue());
+      EXPECT_TRUE(same_floats(download<float>(y.data(), n), expected)) << s.n_tokens << " x " << s.d << weighted;
+    }
+  }
 }
 
 }  // namespace

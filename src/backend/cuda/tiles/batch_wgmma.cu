@@ -47,8 +47,10 @@ void launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
 }
 template <class F, int kPlanes, int kColumns>
 void launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  tasks.n_blocks == 8 ? launch_kernel<Kind<F, kPlanes, kColumns, true>>(tasks, second, hopper, queue)
-                      : launch_kernel<Kind<F, kPlanes, kColumns, false>>(tasks, second, hopper, queue);
+  using Single = Kind<F, kPlanes, kColumns, true>;
+  Layout<Single>::serves(tasks.n_blocks)
+      ? launch_kernel<Single>(tasks, second, hopper, queue)
+      : launch_kernel<Kind<F, kPlanes, kColumns, false>>(tasks, second, hopper, queue);
 }
 template <class F, int kPlanes>
 void launch_planes(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {

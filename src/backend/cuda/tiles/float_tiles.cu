@@ -16,9 +16,10 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kRows = static_cast<int>(kFloatTileRows), kTokens = static_cast<int>(kFloatTileTokens);
-constexpr int kThreads = 128;  // four warps of 64 rows x 32 tokens, a thread 8 x 8
-constexpr int kSide = 8;       // of a thread's outputs
-constexpr int kStepsMax = 32;  // elements of K of a stage: what lets two blocks of threads share a multiprocessor
+constexpr int kFewTokens = 16;  // of a tile, where whole ones would be fewer than half of the multiprocessors
+constexpr int kThreads = 128;   // four warps of 64 rows x half of the tokens
+constexpr int kSide = 8;        // rows of a thread's outputs
+constexpr int kStepsMax = 32;   // elements of K of a stage: what lets two blocks of threads share a multiprocessor
 constexpr int kPackThreads = 256, kPackRows = 32, kPackCols = 64;
 
 // Where element j of a row of n blocks of 32 lies in the packed order.
@@ -51,8 +52,9 @@ __global__ void __launch_bounds__(kPackThreads) pack_kernel(const W* rows, int64
 #pragma unroll
   for (int i = 0; i < 8; ++i) turned[t % 8 * 8 + i][t / 8] = piece[i];
   __syncthreads();
-  const int64_t first = int64_t{blockIdx.y} * kPackRows;
-  float* tile = out + first / kTile * kTile * cols + first % kTile + t % 32;
+  const int64_t place = int64_t{blockIdx.y} * kPackRows + t % 32;
+  if (place >= (n_rows + kTile - 1) / kTile * kTile) return;
+  float* tile = out + place / kTile * kTile * cols + place % kTile;
 #pragma unroll
   for (int i = t / 32; i < kPackCols; i += kPackThreads / 32) {
     const int k = static_cast<int>(blockIdx.x) * kPackCols + i;
@@ -64,7 +66,7 @@ template <class W, int kTile>
 void pack(const W* rows, int64_t n_rows, int64_t cols, float* out, cudaStream_t stream) {
   const int64_t n_padded = (n_rows + kTile - 1) / kTile * kTile;
   const dim3 grid(static_cast<unsigned>((cols + kPackCols - 1) / kPackCols),
-                  static_cast<unsigned>(n_padded / kPackRows));
+                  static_cast<unsigned>((n_padded + kPackRows - 1) / kPackRows));
   pack_kernel<W, kTile><<<grid, kPackThreads, 0, stream>>>(rows, n_rows, static_cast<int>(cols), out);
 }
 
@@ -84,28 +86,34 @@ struct TileTask {
   TileRun run[8];
 };
 
+// A thread makes 8 rows x 8 tokens of a tile of 64 tokens, 8 x 2 of one of 16.
+template <int kTileTokens>
 class FloatTile {
  public:
-  using Sums = float[kSide][kSide];  // rows, tokens
-  static constexpr int kQuads = kSide * kSide / 4, kLevelQuads = kQuads * kThreads;
+  static constexpr int kTokensEach = kTileTokens / 8;
+  static constexpr int kStages = kTokensEach == 8 ? 2 : 4;  // few tokens take less time than a copy
+  static constexpr int kAhead = kTokensEach == 8 ? 1 : 3;  // steps that are loaded, which take longer than few products
+  using Sums = float[kSide][kTokensEach];                  // rows, tokens
+  static constexpr int kQuads = kSide * kTokensEach / 4, kLevelQuads = kQuads * kThreads;
   static constexpr int kSharedLevels = 2,
                        kLevels = 3;  // of the sums of four lanes and more; three more of those of chunks
   struct Shared {
     float4 pending[kSharedLevels][kQuads][kThreads];
-    float w[2][kStepsMax][kRows];
-    float x[2][kStepsMax][kTokens];
-    float beyond[kTokens];         // read ahead, used by no one
-    uint64_t arrived[2], read[2];  // barriers: the stage is there; all warps have read it
+    float w[kStages][kStepsMax][kRows];
+    float x[kStages][kStepsMax][kTileTokens];
+    float beyond[kAhead * kTileTokens];        // read ahead, used by no one
+    uint64_t arrived[kStages], read[kStages];  // barriers: the stage is there; all warps have read it
   };
 
   __device__ FloatTile(const TileTask& task, Shared& shared)
       : task_(task), s_(shared), warp_(static_cast<int>(threadIdx.x) / 32), lane_(static_cast<int>(threadIdx.x) % 32),
-        row_(warp_ % 2 * 64 + ((lane_ & 1) | lane_ / 8 * 2) * 4), token_(warp_ / 2 * 32 + lane_ / 2 % 4 * 4),
-        lane_sums_(task.sums + int64_t{blockIdx.x} * (kFloatSums / 8)),
+        row_(warp_ % 2 * 64 + ((lane_ & 1) | lane_ / 8 * 2) * 4),
+        token_(warp_ / 2 * (kTileTokens / 2) + lane_ / 2 % 4 * kSpan),
+        lane_sums_(task.sums + int64_t{blockIdx.x} * kBlockQuads),
         chunk_sums_(lane_sums_ + (kLevels - kSharedLevels) * kLevelQuads) {
-    static_assert(kFloatSums / 8 == (3 + kLevels - kSharedLevels) * kLevelQuads);
+    static_assert(kBlockQuads <= kFloatSums / 8);
     if (threadIdx.x == 0) {
-      for (int side = 0; side < 2; ++side) {
+      for (int side = 0; side < kStages; ++side) {
         make_barrier(shared_address(&s_.arrived[side]), 1);
         make_barrier(shared_address(&s_.read[side]), kThreads / 32);
       }
@@ -118,11 +126,11 @@ class FloatTile {
     const int row_tile = tile / task_.n_token_tiles, token_tile = tile % task_.n_token_tiles,
               cols = 32 * task_.n_blocks;
     w_ahead_ = task_.w + int64_t{row_tile} * kRows * cols;
-    x_ahead_ = task_.x + int64_t{token_tile} * kTokens * cols;
+    x_ahead_ = task_.x + int64_t{token_tile} * kTileTokens * cols;
     chunk_ahead_ = turn_ahead_ = 0;
     left_ahead_ = length(0) * task_.n_chains;
-    load_ahead();
-    float a[kSide][kSide];
+    for (int i = 1; i < kStages; ++i) load_ahead();
+    Sums a;
     for (int chunk = 0; chunk < 8; ++chunk) {
       sum_chunk(length(chunk), a);
       int level = 0;
@@ -133,8 +141,11 @@ class FloatTile {
   }
 
  private:
+  static constexpr int kSpan = kTokensEach == 8 ? 4 : 2;  // neighbouring tokens of a thread
+  static constexpr int kBlockQuads = (3 + kLevels - kSharedLevels) * kLevelQuads;
   struct Step {
-    float4 w[2], x[2];
+    float4 w[2];
+    float x[kTokensEach];
   };
 
   __device__ int length(int chunk) const {
@@ -146,19 +157,19 @@ class FloatTile {
     if (chunk_ahead_ == 8) return;
     const int n = min(task_.n_steps, left_ahead_);
     if (warp_ == 0) {
-      const int side = static_cast<int>(stage_ahead_ & 1);
-      wait_phase(shared_address(&s_.read[side]), (stage_ahead_ >> 1 & 1) ^ 1);
+      const int side = static_cast<int>(stage_ahead_ % kStages);
+      wait_phase(shared_address(&s_.read[side]), (stage_ahead_ / kStages & 1) ^ 1);
       if (lane_ == 0) {
         const uint32_t barrier = shared_address(&s_.arrived[side]);
-        arrive_with_bytes(barrier, n * (kRows + kTokens) * sizeof(float));
+        arrive_with_bytes(barrier, n * (kRows + kTileTokens) * sizeof(float));
         copy_bytes(shared_address(s_.w[side]), w_ahead_, n * kRows * sizeof(float), barrier);
-        copy_bytes(shared_address(s_.x[side]), x_ahead_, n * kTokens * sizeof(float), barrier);
+        copy_bytes(shared_address(s_.x[side]), x_ahead_, n * kTileTokens * sizeof(float), barrier);
       }
       __syncwarp();
     }
     ++stage_ahead_;
     w_ahead_ += n * kRows;
-    x_ahead_ += n * kTokens;
+    x_ahead_ += n * kTileTokens;
     left_ahead_ -= n;
     if (left_ahead_ > 0) return;
     turn_ahead_ = (turn_ahead_ + task_.n_chains) & 31;
@@ -176,36 +187,71 @@ class FloatTile {
     return v;
   }
   __device__ static Step step_at(uint32_t w, uint32_t x) {
-    return {{load_four(w), load_four(w + 32 * sizeof(float))}, {load_four(x), load_four(x + 16 * sizeof(float))}};
+    Step s{{load_four(w), load_four(w + 32 * sizeof(float))}, {}};
+    if constexpr (kTokensEach == 8) {
+      const float4 a = load_four(x), b = load_four(x + 16 * sizeof(float));
+      s.x[0] = a.x, s.x[1] = a.y, s.x[2] = a.z, s.x[3] = a.w, s.x[4] = b.x, s.x[5] = b.y, s.x[6] = b.z, s.x[7] = b.w;
+    } else {
+      asm volatile("ld.volatile.shared.v2.f32 {%0, %1}, [%2];" : "=f"(s.x[0]), "=f"(s.x[1]) : "r"(x));
+    }
+    return s;
   }
   template <bool kFirst>
   __device__ static void multiply(const Step& s, Sums& sum) {
     const float w[8] = {s.w[0].x, s.w[0].y, s.w[0].z, s.w[0].w, s.w[1].x, s.w[1].y, s.w[1].z, s.w[1].w};
-    const float x[8] = {s.x[0].x, s.x[0].y, s.x[0].z, s.x[0].w, s.x[1].x, s.x[1].y, s.x[1].z, s.x[1].w};
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
 #pragma unroll
-      for (int j = 0; j < kSide; ++j) sum[i][j] = num::fma(w[i], x[j], kFirst ? 0.0f : sum[i][j]);
+      for (int j = 0; j < kTokensEach; ++j) sum[i][j] = num::fma(w[i], s.x[j], kFirst ? 0.0f : sum[i][j]);
     }
   }
 
   __device__ void begin_stage() {
-    const int side = static_cast<int>(stage_ & 1);
+    const int side = static_cast<int>(stage_ % kStages);
     load_ahead();
-    wait_phase(shared_address(&s_.arrived[side]), stage_ >> 1 & 1);
+    wait_phase(shared_address(&s_.arrived[side]), stage_ / kStages & 1);
     w_at_ = shared_address(s_.w[side][0] + row_);
     x_at_ = shared_address(s_.x[side][0] + token_);
   }
   __device__ void end_stage() {
     __syncwarp();
-    if (lane_ == 0) arrive(shared_address(&s_.read[stage_ & 1]));
+    if (lane_ == 0) arrive(shared_address(&s_.read[stage_ % kStages]));
     ++stage_;
   }
 
-  // n steps of the stage, each loaded one ahead.
+  // n steps of the stage, each loaded kAhead ahead.
   template <bool kFirst>
   __device__ void multiply_steps(int n, Sums& sum) {
-    constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTokens * sizeof(float);
+    kAhead == 1 ? multiply_two_by_two<kFirst>(n, sum) : multiply_four_by_four<kFirst>(n, sum);
+  }
+  template <bool kFirst>
+  __device__ void multiply_four_by_four(int n, Sums& sum) {
+    constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTileTokens * sizeof(float);
+    uint32_t w = w_at_, x = x_at_;
+    w_at_ += n * kNextW, x_at_ += n * kNextX;
+    Step step[4];
+#pragma unroll
+    for (int i = 0; i < 3; ++i) step[i] = step_at(w, x), w += kNextW, x += kNextX;
+    if constexpr (kFirst) {
+#pragma unroll
+      for (int i = 0; i < kSide; ++i) {
+#pragma unroll
+        for (int j = 0; j < kTokensEach; ++j) sum[i][j] = 0.0f;
+      }
+    }
+    for (; n > 0; n -= 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i == n) return;
+        step[(i + 3) % 4] = step_at(w, x);
+        w += kNextW, x += kNextX;
+        multiply<false>(step[i], sum);
+      }
+    }
+  }
+  template <bool kFirst>
+  __device__ void multiply_two_by_two(int n, Sums& sum) {
+    constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTileTokens * sizeof(float);
     uint32_t w = w_at_, x = x_at_;
     w_at_ += n * kNextW, x_at_ += n * kNextX;
     Step even = step_at(w, x), odd = step_at(w += kNextW, x += kNextX);
@@ -233,13 +279,13 @@ class FloatTile {
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
 #pragma unroll
-      for (int j = 0; j < kSide; ++j) sum[i][j] = sum[i][j] + x[i][j];
+      for (int j = 0; j < kTokensEach; ++j) sum[i][j] = sum[i][j] + x[i][j];
     }
   }
   __device__ static void let_wait(const Sums& sum, float4* at) {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      const float* four = &sum[i / 2][i % 2 * 4];
+      const float* four = &sum[0][0] + 4 * i;
       at[i * kThreads + threadIdx.x] = {four[0], four[1], four[2], four[3]};
     }
   }
@@ -247,7 +293,7 @@ class FloatTile {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       const float4 x = at[i * kThreads + threadIdx.x];
-      float* four = &sum[i / 2][i % 2 * 4];
+      float* four = &sum[0][0] + 4 * i;
       four[0] = x.x + four[0], four[1] = x.y + four[1], four[2] = x.z + four[2], four[3] = x.w + four[3];
     }
   }
@@ -276,8 +322,8 @@ class FloatTile {
     const TileRun& run = task_.run[i_run];
     const int first = (row_tile - run.first_tile) * kRows + row_;
 #pragma unroll
-    for (int j = 0; j < kSide; ++j) {
-      const int token = token_tile * kTokens + token_ + j / 4 * 16 + j % 4;
+    for (int j = 0; j < kTokensEach; ++j) {
+      const int token = token_tile * kTileTokens + token_ + j / 4 * 16 + j % 4;
       if (token >= task_.n_tokens) continue;
       float* y = run.y + token * run.y_width;
 #pragma unroll
@@ -291,27 +337,37 @@ class FloatTile {
   const TileTask& task_;
   Shared& s_;
   const int warp_, lane_, row_,
-      token_;  // of the tile; the thread's rows are 4 from row_ on and 4 from row_ + 32 on, tokens likewise by 16
+      token_;  // of the tile; the thread's rows are 4 from row_ on and 4 from row_ + 32 on, 8 tokens likewise by 16
   float4 *const lane_sums_, *const chunk_sums_;
   const float *w_ahead_ = nullptr, *x_ahead_ = nullptr;
   int chunk_ahead_ = 0, turn_ahead_ = 0, left_ahead_ = 0;
   uint32_t stage_ = 0, stage_ahead_ = 0, w_at_ = 0, x_at_ = 0;
 };
 
+template <int kTileTokens>
 __global__ void __launch_bounds__(kThreads, 2) float_tile_kernel(const __grid_constant__ TileTask task) {
   extern __shared__ __align__(128) std::byte memory[];
-  FloatTile tile(task, *reinterpret_cast<FloatTile::Shared*>(memory));
+  FloatTile<kTileTokens> tile(task, *reinterpret_cast<typename FloatTile<kTileTokens>::Shared*>(memory));
   for (int i = static_cast<int>(blockIdx.x); i < task.n_row_tiles * task.n_token_tiles;
        i += static_cast<int>(gridDim.x))
     tile.run(i);
 }
 
+template <int kTileTokens>
+void launch_tiles(TileTask& task, const Queue& queue) {
+  task.n_token_tiles = (task.n_tokens + kTileTokens - 1) / kTileTokens;
+  constexpr auto kBytes = static_cast<int>(sizeof(typename FloatTile<kTileTokens>::Shared));
+  static_assert(2 * (kBytes + 1024) <= 228 * 1024, "two blocks of threads share a multiprocessor");
+  const auto kernel = float_tile_kernel<kTileTokens>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const int n_blocks = std::min(2 * queue.n_multiprocessors, task.n_row_tiles * task.n_token_tiles);
+  kernel<<<static_cast<unsigned>(n_blocks), kThreads, kBytes, queue.stream>>>(task);
+}
+
 }  // namespace
 
 FloatTiles::FloatTiles(const FloatScratch& scratch, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue)
-    : scratch_(scratch), cols_(cols), n_tokens_(n_tokens), queue_(queue) {
-  pack<float, kTokens>(x, n_tokens, cols, scratch.x, queue.stream);
-}
+    : scratch_(scratch), cols_(cols), n_tokens_(n_tokens), x_(x), queue_(queue) {}
 
 void FloatTiles::add(FloatRows rows) {
   const auto row_bytes = static_cast<int64_t>(cols_ * tensor::traits(rows.dtype).block_bytes);
@@ -350,18 +406,20 @@ void FloatTiles::finish() {
                                              : 1;  // chunks of one length
   task.n_steps = task.n_chains > 1 ? task.n_chains * longest : (longest + n_stages - 1) / n_stages;
   task.n_row_tiles = static_cast<int32_t>(n_tiles_);
-  task.n_token_tiles = static_cast<int32_t>((n_tokens_ + kFloatTileTokens - 1) / kFloatTileTokens);
   task.n_tokens = static_cast<int32_t>(n_tokens_);
   for (; task.n_runs < n_runs_; ++task.n_runs) {
     const FloatRows& run = runs_[task.n_runs];
     task.run[task.n_runs] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows),
                              static_cast<int32_t>(first_tile_[task.n_runs])};
   }
-  constexpr auto kBytes = static_cast<int>(sizeof(FloatTile::Shared));
-  static_assert(2 * (kBytes + 1024) <= 228 * 1024, "two blocks of threads share a multiprocessor");
-  cudaFuncSetAttribute(float_tile_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  const int n_blocks = std::min(2 * queue_.n_multiprocessors, task.n_row_tiles * task.n_token_tiles);
-  float_tile_kernel<<<static_cast<unsigned>(n_blocks), kThreads, kBytes, queue_.stream>>>(task);
+  const int64_t n_whole = n_tiles_ * ((n_tokens_ + kTokens - 1) / kTokens);
+  const int tile_tokens = 2 * n_whole <= queue_.n_multiprocessors ? kFewTokens : kTokens;
+  if (packed_for_ != tile_tokens) {
+    tile_tokens == kTokens ? pack<float, kTokens>(x_, n_tokens_, cols_, scratch_.x, queue_.stream)
+                           : pack<float, kFewTokens>(x_, n_tokens_, cols_, scratch_.x, queue_.stream);
+  }
+  packed_for_ = tile_tokens;
+  tile_tokens == kTokens ? launch_tiles<kTokens>(task, queue_) : launch_tiles<kFewTokens>(task, queue_);
   n_runs_ = 0;
   n_tiles_ = 0;
 }

@@ -3,8 +3,8 @@
 // of weight, decoded ones too.
 //
 //   packed K           chunk 0: lane 0, 16, 8, 24, ..; chunk 1: ..; of a lane its elements block after block: a chain lies in one piece
-//   block of threads   128 rows x 64 tokens; stages of packed weights and rows in shared memory, two by turns
-//   a thread           8 rows x 8 tokens: chain after chain in registers; sums of 4 and 8 lanes wait in shared memory, of 16 lanes and of chunks
+//   block of threads   128 rows x 64 tokens, or 16 where there would be few blocks; stages of packed weights and rows in shared memory, two or four by turns
+//   a thread           8 rows x 8 tokens, or 2: chain after chain in registers; sums of 4 and 8 lanes wait in shared memory, of 16 lanes and of chunks
 //                      in FloatScratch::sums  ------>  y
 #pragma once
 
@@ -47,6 +47,8 @@ class FloatTiles {
   static constexpr int kRunsMax = 8;
   const FloatScratch scratch_;
   const int64_t cols_, n_tokens_;
+  const float* const x_;
+  int packed_for_ = 0;  // tokens of a tile of the packed x; 0: not yet
   const Queue queue_;
   FloatRows runs_[kRunsMax];
   int64_t first_tile_[kRunsMax] = {};
