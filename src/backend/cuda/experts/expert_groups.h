@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/runtime/hopper.h"
 #include "backend/cuda/runtime/queue.h"
@@ -53,11 +54,6 @@ class ExpertMemory {
  private:
   DeviceBuffer order_, x_;
   ExpertScratch view_;
-};
-
-// What of the product ahead serves this one too: the order, the activations in it.
-struct ExpertsMade {
-  bool order = false, x = false;
 };
 
 // What a row `expert group tiles` of the table takes (kernels/expert_table.h), in tiles of its columns, 64 or 128:

@@ -52,8 +52,12 @@ ExpertChoice::ExpertChoice(const ExpertProduct& p, const Card& card) {
   for (const int64_t begin : cuts) {
     const ExpertRow* row =
         std::ranges::find_if(kRows, [&](const ExpertRow& r) { return r.takes(p, begin * p.n_used, card); });
-    if (begin >= 1) add({begin, kAnyTokens, row});
+    if (begin >= 1) add({begin, kAnyTokens, row, false, {}});
   }
+}
+
+ExpertChoice::ExpertChoice(std::span<const ExpertRange> ranges) {
+  for (const ExpertRange& range : ranges) add(range);
 }
 
 }  // namespace assay::backend::cuda

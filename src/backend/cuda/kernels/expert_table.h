@@ -42,11 +42,29 @@ struct ExpertRow {
 std::span<const ExpertRow> expert_table() noexcept;  // those of higher rank first
 const ExpertRow* find_expert_row(std::string_view name) noexcept;
 
-using ExpertRange = lower::RowRange<ExpertRow>;
+// What of the product ahead serves a product in group tiles too: the order of its pairs, the activations in it.
+struct ExpertsMade {
+  bool order = false, x = false;
+  bool operator==(const ExpertsMade&) const = default;
+};
 
-class ExpertChoice : public lower::RowRanges<ExpertRow> {
+struct ExpertRange {
+  int64_t tokens_min = 1, tokens_max = lower::kAnyTokens;
+  const ExpertRow* row = nullptr;
+  // As the products ahead in the plan run with so many tokens (kernel_plan.h).
+  bool routes_are_settled = false;
+  ExpertsMade made;
+
+  bool chooses_as(const ExpertRange& other) const noexcept {
+    return row == other.row && routes_are_settled == other.routes_are_settled && made == other.made;
+  }
+};
+
+class ExpertChoice : public lower::TokenRanges<ExpertRange> {
  public:
   ExpertChoice(const ExpertProduct& product, const Card& card);
+  explicit ExpertChoice(std::span<const ExpertRange> ranges);  // ascending; of each where it begins counts
+  const ExpertRow& at(int64_t n_tokens) const noexcept { return *range_at(n_tokens).row; }
 };
 
 }  // namespace assay::backend::cuda

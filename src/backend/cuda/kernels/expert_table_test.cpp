@@ -7,7 +7,12 @@
 #include <algorithm>
 #include <string>
 
+#include "backend/cuda/kernels/kernel_plan.h"
 #include "backend/cuda/linear/matrix.h"
+#include "backend/cuda/schedule/schedule.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/rows/activate.h"
+#include "ops/rows/gate.h"
 #include "quant/format.h"
 
 namespace assay::backend::cuda {
@@ -76,6 +81,51 @@ TEST(CudaExpertTable, MainCases) {
   EXPECT_EQ(choice_of(product_of(DType::IQ4_XS, 2, 128, 8), kHopper), "1.. experts of any format");
   EXPECT_EQ(choice_of(product_of(DType::MXFP4, 2, 32, 4), kHopper), "1.. experts of any format");
   EXPECT_EQ(choice_of(product_of(DType::F16, 2, 8, 2), kHopper), "1.. experts of floats");
+}
+
+// x and routes -> gate, up -> their activation -> down, 8 experts of 2 a token.
+struct ExpertBlock {
+  ops::Plan plan;
+
+  ExpertBlock() {
+    for (const int64_t width : {256, 4, 512, 512, 512, 512}) plan.values.push_back({"", width});
+    for (int i = 0; i < 3; ++i) {
+      plan.weights.emplace_back();
+      plan.weights.back().view.dtype = DType::Q4_K;
+      plan.weights.back().view.shape = tensor::Shape{{8, 256, 256, 1}, 3};
+    }
+    plan.input = 0, plan.hidden = 5;
+    const auto product = [](ops::ValueId x, ops::WeightId w, ops::ValueId y) {
+      return ops::ExpertLinear{x, 1, w, ops::kNone, 8, 2, 256, 256, y};
+    };
+    plan.ops.push_back({ops::Activate{0, ops::ActivationFunction::silu, 1}, "routes", 0});
+    plan.ops.push_back({product(0, 0, 2), "gate", 0});
+    plan.ops.push_back({product(0, 1, 3), "up", 0});
+    plan.ops.push_back({ops::Gate{2, 3, ops::ActivationFunction::silu, 4}, "act", 0});
+    plan.ops.push_back({product(4, 2, 5), "down", 0});
+  }
+};
+
+TEST(CudaExpertTable, ProductsFindWhatThoseAheadHaveLeft) {
+  const ExpertBlock block;
+  const ops::ExecutorOptions options;
+  const auto kernels_on = [&](const Card& card) {
+    return KernelPlan(block.plan, options, make_schedule(block.plan, options, card), card);
+  };
+  const KernelPlan hopper = kernels_on(kHopper), ampere = kernels_on(kAmpere);
+  for (const int64_t n : {1, 7, 8, 40, 1000}) {
+    const ExpertRange &gate = hopper.experts(1).range_at(n), &up = hopper.experts(2).range_at(n),
+                      &down = hopper.experts(4).range_at(n);
+    const bool in_tiles = n >= 8;
+    EXPECT_EQ(down.row->kernel, in_tiles ? ExpertKernel::group_tiles : ExpertKernel::vectors) << n;
+    EXPECT_EQ(down.routes_are_settled, !in_tiles) << n;
+    EXPECT_FALSE(gate.routes_are_settled || up.routes_are_settled) << n;
+    EXPECT_EQ(gate.made, ExpertsMade{}) << n;
+    EXPECT_EQ(up.made, (ExpertsMade{in_tiles, in_tiles})) << n << ": of the same rows";
+    EXPECT_EQ(down.made, (ExpertsMade{in_tiles, false})) << n << ": of the same routes";
+    EXPECT_TRUE(ampere.experts(4).range_at(n).routes_are_settled) << n;
+    EXPECT_EQ(ampere.experts(4).range_at(n).made, ExpertsMade{}) << n;
+  }
 }
 
 }  // namespace

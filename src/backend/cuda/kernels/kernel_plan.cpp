@@ -2,11 +2,16 @@
 #include "backend/cuda/kernels/kernel_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "backend/cuda/linear/matrix.h"
+#include "backend/cuda/runtime/usual.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/linear.h"
+#include "ops/rows/gate.h"
+#include "ops/rows/rms_norm.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -41,6 +46,14 @@ KernelPlan::Halves halves_read_by(const ops::Plan& plan, const ops::ExecutorOpti
   return all ? KernelPlan::Halves{first.x, group.ops.front(), type} : KernelPlan::Halves{};
 }
 
+// Whether the group ends with the norm or the gate that makes x, and can leave it rounded.
+bool makes_rounded(const ops::Plan& plan, const FusionGroup& group, ops::ValueId x) {
+  if (group.kind == Kind::norm) return record_of<ops::RmsNorm>(plan, group.norm).y == x;
+  if (group.kind != Kind::op) return false;
+  const auto* gate = plan.ops[static_cast<size_t>(group.ops.front())].as<ops::Gate>();
+  return gate != nullptr && is_usual(plan, *gate) && gate->y == x;
+}
+
 }  // namespace
 
 KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
@@ -57,7 +70,8 @@ KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& option
   });
   for (size_t i = 0; i < lowering.groups.size(); ++i) {
     const FusionGroup& group = lowering.groups[i];
-    if (i > 0) halves_[i - 1] = halves_read_by(plan, options, group);
+    const Halves halves = halves_read_by(plan, options, group);
+    if (i > 0 && halves.x != kNone && makes_rounded(plan, lowering.groups[i - 1], halves.x)) halves_[i - 1] = halves;
     if (group.kind == Kind::norm || group.kind == Kind::heads || group.kind == Kind::gate) {
       of_op_[at(group.ops.front())] = static_cast<int32_t>(groups_.size());
       groups_.emplace_back(group.kind, group_shape(plan, options, lowering, group), card_);
@@ -67,6 +81,64 @@ KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& option
     if (group.kind == Kind::experts) add_experts(plan, options, lowering, group);
     if (group.kind == Kind::attention) add_attention(plan, options, group);
   }
+  link_experts(plan, lowering);
+}
+
+void KernelPlan::link_experts(const ops::Plan& plan, const lower::Lowering& lowering) {
+  std::vector<int64_t> cuts;
+  for (const ExpertChoice& choice : experts_) {
+    for (const ExpertRange& range : choice.ranges()) cuts.push_back(range.tokens_min);
+  }
+  std::ranges::sort(cuts);
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  for (size_t i = 0; i < lowering.groups.size(); ++i) {
+    const FusionGroup& group = lowering.groups[i];
+    if (group.kind != Kind::experts) continue;
+    const int32_t op = group.ops.front();
+    std::vector<ExpertRange> ranges;
+    for (const int64_t n : cuts) {
+      ranges.push_back({n, lower::kAnyTokens, &experts(op).at(n), routes_are_settled(plan, lowering, op, n),
+                        experts_made(plan, lowering, i, n)});
+    }
+    experts_[index_of(op)] = ExpertChoice(ranges);
+  }
+}
+
+// Whether x is a gate's activation whose two products by the same routes run as vectors.
+bool KernelPlan::routes_are_settled(const ops::Plan& plan, const lower::Lowering& lowering, int32_t op,
+                                    int64_t n_tokens) const {
+  const auto& r = record_of<ops::ExpertLinear>(plan, op);
+  const int32_t before = lowering.links.producer(r.x);
+  const auto* gate = before == kNone ? nullptr : plan.ops[at(before)].as<ops::Gate>();
+  if (gate == nullptr) return false;
+  return std::ranges::all_of(std::array{gate->gate, gate->up}, [&](ops::ValueId part) {
+    const int32_t maker = lowering.links.producer(part);
+    const auto* product = maker == kNone ? nullptr : plan.ops[at(maker)].as<ops::ExpertLinear>();
+    return product != nullptr && product->routes == r.routes &&
+           experts(maker).at(n_tokens).kernel == ExpertKernel::vectors;
+  });
+}
+
+// What the last product in group tiles ahead of a group has left in the scratch memory. Products of other rows of the
+// batch may run or not: behind them nothing counts as made.
+ExpertsMade KernelPlan::experts_made(const ops::Plan& plan, const lower::Lowering& lowering, size_t i_group,
+                                     int64_t n_tokens) const {
+  const FusionGroup& group = lowering.groups[i_group];
+  const auto& r = record_of<ops::ExpertLinear>(plan, group.ops.front());
+  const ExpertRow& row = experts(group.ops.front()).at(n_tokens);
+  const auto domain_of = [&plan](ops::ValueId id) { return plan.values[static_cast<size_t>(id)].domain; };
+  while (i_group-- > 0) {
+    const FusionGroup& other = lowering.groups[i_group];
+    if (other.kind != Kind::experts || other.twin == kNone) continue;
+    const auto& before = record_of<ops::ExpertLinear>(plan, other.ops.front());
+    if (domain_of(before.y) != domain_of(r.y)) return {};
+    const ExpertRow& of_before = experts(other.ops.front()).at(n_tokens);
+    if (of_before.kernel != ExpertKernel::group_tiles) continue;
+    const bool same = before.routes == r.routes && before.n_experts == r.n_experts && before.n_used == r.n_used &&
+                      of_before.columns == row.columns;
+    return {same, same && other.twin == group.twin && before.d_in == r.d_in};
+  }
+  return {};
 }
 
 void KernelPlan::add_linears(const ops::Plan& plan, const ops::ExecutorOptions& options,

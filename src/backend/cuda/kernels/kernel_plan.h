@@ -39,15 +39,15 @@ class KernelPlan {
   // Of a group of Kind norm, heads or gate.
   const OpChoice& group(const lower::FusionGroup& group) const noexcept { return groups_[index_of(group.ops.front())]; }
 
-  // Mode fast: the value that the group after this one multiplies by all of its matrices in one type, and that type;
-  // F32: there is none. For so many of its rows that these are fast tiles, the group leaves the value rounded to that
-  // type.
+  // Mode fast: the value that a group ends with and that the next one multiplies by all of its matrices in one type, and
+  // that type; F32: there is none. For so many of its rows that these are fast tiles, the group leaves the value rounded
+  // to that type, and the next finds it so.
   struct Halves {
     ops::ValueId x = ops::kNone;
     int32_t reader = ops::kNone;  // an op
     tensor::DType type = tensor::DType::F32;
   };
-  const Halves& halves_after(size_t i_group) const noexcept { return halves_[i_group]; }
+  const Halves& halves_of(size_t i_group) const noexcept { return halves_[i_group]; }
 
  private:
   static size_t at(int32_t op) noexcept { return static_cast<size_t>(op); }
@@ -58,6 +58,11 @@ class KernelPlan {
                   bool packs_rows);
   void add_experts(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
                    const lower::FusionGroup& group);
+  // What products by experts find of those ahead of them, for every number of tokens.
+  void link_experts(const ops::Plan& plan, const lower::Lowering& lowering);
+  bool routes_are_settled(const ops::Plan& plan, const lower::Lowering& lowering, int32_t op, int64_t n_tokens) const;
+  ExpertsMade experts_made(const ops::Plan& plan, const lower::Lowering& lowering, size_t i_group,
+                           int64_t n_tokens) const;
   void add_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::FusionGroup& group);
 
   const Card card_;

@@ -33,33 +33,6 @@ const Record& record_of(const DeviceState& s, int32_t op) {
   return s.plan.ops[static_cast<size_t>(op)].get<Record>();
 }
 
-// Whether x is a gate's activation whose two products by the same routes ran as vectors.
-bool routes_are_settled(const DeviceState& s, const ops::ExpertLinear& r) {
-  const auto made_by = [&s](ops::ValueId value) {
-    const int32_t op = s.schedule.links.producer(value);
-    return op == kNone ? nullptr : &s.plan.ops[static_cast<size_t>(op)];
-  };
-  const ops::Op* op = made_by(r.x);
-  const auto* gate = op == nullptr ? nullptr : op->as<ops::Gate>();
-  if (gate == nullptr) return false;
-  for (const ops::ValueId part : {gate->gate, gate->up}) {
-    op = made_by(part);
-    const auto* product = op == nullptr ? nullptr : op->as<ops::ExpertLinear>();
-    if (product == nullptr || product->routes != r.routes) return false;
-    const int32_t i_op = s.schedule.links.producer(part);
-    if (s.kernels.experts(i_op).at(s.n_rows(product->y)).kernel != ExpertKernel::vectors) return false;
-  }
-  return true;
-}
-
-// Whether the group ends with the gate or the norm that makes x, and can leave it rounded.
-bool makes_rounded(const DeviceState& s, const FusionGroup& group, ops::ValueId x) {
-  if (group.kind == FusionGroup::Kind::norm) return record_of<ops::RmsNorm>(s, group.norm).y == x;
-  if (group.kind != FusionGroup::Kind::op) return false;
-  const auto* gate = s.plan.ops[static_cast<size_t>(group.ops.front())].as<ops::Gate>();
-  return gate != nullptr && is_usual(s.plan, *gate) && gate->y == x;
-}
-
 class GroupLauncher {
  public:
   GroupLauncher(const DeviceState& state, const FusionGroup& group, const Wanted& wanted, const Queue& queue)
@@ -98,23 +71,18 @@ class GroupLauncher {
     ExpertTask task = expert_task(s_, r);
     if (task.n_pairs == 0) return;
     if (group_.ops.size() == 2) return run_two_experts(task);
-    const ExpertRow& row = row_of_experts(group_);
-    switch (row.kernel) {
+    const ExpertRange& range = s_.kernels.experts(group_.ops.front()).range_at(s_.n_rows(r.y));
+    switch (range.row->kernel) {
       case ExpertKernel::group_tiles:
-        return expert_linear_groups(task, integers(), row.columns, s_.by_expert.view(), experts_made(row),
+        return expert_linear_groups(task, integers(), range.row->columns, s_.by_expert.view(), range.made,
                                     s_.hopper.view(), queue_);
       case ExpertKernel::vectors:
-        task.routes_are_settled = routes_are_settled(s_, r);
+        task.routes_are_settled = range.routes_are_settled;
         return expert_linear_gemv({&task, 1}, integers(), queue_);
       case ExpertKernel::any_format: return expert_linear_any(task, integers(), queue_);
       case ExpertKernel::floats: return run_float_experts(task, r);
     }
   }
-  const ExpertRow& row_of_experts(const FusionGroup& group) const {
-    const int32_t op = group.ops.front();
-    return s_.kernels.experts(op).at(s_.n_rows(record<ops::ExpertLinear>(op).y));
-  }
-
   // Of the same routes, for one token: in one kernel where both are vectors.
   void run_two_experts(const ExpertTask& first) const {
     const ExpertTask both[] = {first, expert_task(s_, record<ops::ExpertLinear>(group_.ops.back()))};
@@ -135,23 +103,6 @@ class GroupLauncher {
       decode_rows(w, expert * rows_each, n * rows_each, s_.panel.as<float>(), queue_.stream);
       expert_linear_float(task, tensor::DType::F32, s_.panel.data(), expert, n, queue_);
     }
-  }
-
-  // What the last product by experts ahead of this one has left in the scratch memory.
-  ExpertsMade experts_made(const ExpertRow& row) const {
-    const auto& r = record<ops::ExpertLinear>(group_.ops.front());
-    for (const FusionGroup* group = &group_; group != s_.schedule.groups.data();) {
-      --group;
-      if (group->kind != FusionGroup::Kind::experts || group->twin == kNone) continue;
-      const auto& before = record<ops::ExpertLinear>(group->ops.front());
-      const ExpertRow& of_before = row_of_experts(*group);
-      if (s_.n_rows(before.y) == 0 || of_before.kernel != ExpertKernel::group_tiles) continue;
-      const bool same = before.routes == r.routes && before.n_experts == r.n_experts &&
-                        s_.n_rows(before.y) * before.n_used == s_.n_rows(r.y) * r.n_used &&
-                        of_before.columns == row.columns;
-      return {same, same && group->twin == group_.twin && before.d_in == r.d_in};
-    }
-    return {};
   }
 
   const quant::Activations& integers() const { return s_.activations[static_cast<size_t>(group_.twin)]; }
@@ -225,21 +176,19 @@ class GroupLauncher {
       launch_linears(*range.each[i], range.forms[i], all.subspan(i, 1), integers(), n_tokens, on);
   }
 
-  // Mode fast, many tokens: where fast tiles of the group after `group` read value x, the type in whose precision
-  // `group` then leaves it for them; else F32.
-  tensor::DType halves_from(const FusionGroup& group, ops::ValueId x) const {
-    if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;  // decode of one token has groups of its own
-    const KernelPlan::Halves& halves = s_.kernels.halves_after(static_cast<size_t>(&group - s_.schedule.groups.data()));
-    if (halves.type == tensor::DType::F32 || halves.x != x) return tensor::DType::F32;
-    const FloatRow& row = row_of_floats(halves.reader);
-    return row.kernel == FloatKernel::fast_tiles ? halves.type : tensor::DType::F32;
+  // Mode fast, many tokens: where a group ends with value x and fast tiles of the next one read it, the type in whose
+  // precision it is left for them; else F32. Decode of one token has groups of its own.
+  tensor::DType halves_of(const FusionGroup& group, ops::ValueId x) const {
+    if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;
+    const KernelPlan::Halves& halves = s_.kernels.halves_of(static_cast<size_t>(&group - s_.schedule.groups.data()));
+    if (halves.x != x || row_of_floats(halves.reader).kernel != FloatKernel::fast_tiles) return tensor::DType::F32;
+    return halves.type;
   }
-  tensor::DType halves_for_next(ops::ValueId x) const { return halves_from(group_, x); }
+  tensor::DType halves_for_next(ops::ValueId x) const { return halves_of(group_, x); }
   // Whether the group before has left the rounded x.
   bool halves_are_made(ops::ValueId x) const {
-    if (&group_ == s_.schedule.groups.data() || s_.n_tokens == 1) return false;
-    const FusionGroup& before = *(&group_ - 1);
-    return makes_rounded(s_, before, x) && halves_from(before, x) != tensor::DType::F32;
+    const bool is_first = &group_ == s_.schedule.groups.data();
+    return s_.n_tokens > 1 && !is_first && halves_of(*(&group_ - 1), x) != tensor::DType::F32;
   }
   // Of a product that reads floats, for the batch; of none of its rows, as of one.
   const FloatRow& row_of_floats(int32_t op) const {
