@@ -226,5 +226,16 @@ TEST(CudaBorrowing, AStateThatNoBackendKnowsStaysOnTheHost) {
   expect_the_cpus_bits(tiny.plan, ids, options, "with a toy state", true);
 }
 
+TEST(CudaBorrowing, AReaderOfTheCacheThatNoBackendKnowsRunsOnTheHost) {
+  ASSAY_REQUIRE_A_GPU();
+  test::TinyPlan tiny(test::TinyShape{});
+  const int32_t at = test::add_toy_cached(tiny.plan);
+  const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false);
+  EXPECT_TRUE(backend::cuda::make_cuda_executor(tiny.plan, options)->kernels_of(at).at(0).borrowed);
+  std::vector<int32_t> ids(40);
+  std::iota(ids.begin(), ids.end(), 3);
+  expect_the_cpus_bits(tiny.plan, ids, options, "with a toy that reads the cache", true);
+}
+
 }  // namespace
 }  // namespace assay::cuda_arch_test

@@ -64,16 +64,16 @@ TEST(VulkanGolden, WhereAPromptIsCutChangesNothing) {
 TEST(VulkanBorrowing, AnOpThatNoBackendKnowsRunsOnTheHost) {
   ASSAY_REQUIRE_VULKAN();
   const ops::ExecutorOptions options = test::options_of(ops::CacheType::f16, false, 2);
-  for (const bool keeps_state : {false, true}) {
+  for (const test::ToyKind kind : test::kToyKinds) {
     test::TinyPlan tiny(test::TinyShape{});
-    const int32_t at = keeps_state ? test::add_toy_state(tiny.plan) : test::add_toy(tiny.plan);
+    const int32_t at = test::add_toy(tiny.plan, kind);
     base::ThreadPool pool(1);
     std::string note;
     const auto gpu = backend::vulkan::make_vulkan_executor(tiny.plan, options, 0, pool, note);
     EXPECT_TRUE(gpu->kernels_of(at).at(0).borrowed);
     EXPECT_FALSE(gpu->kernels_of(at - 1).at(0).borrowed);
     const auto cpu = backend::cpu::make_cpu_executor(tiny.plan, options, {}, pool);
-    EXPECT_EQ(test::run_all(*gpu, true).logits, test::run_all(*cpu, true).logits) << keeps_state;
+    EXPECT_EQ(test::run_all(*gpu, true).logits, test::run_all(*cpu, true).logits) << name(kind);
   }
 }
 

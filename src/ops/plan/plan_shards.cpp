@@ -131,10 +131,9 @@ void ShardScope::find_rows() {
     const int64_t v_dim = whole_.cache_layers[at(attention->layer)].v_dim();
     std::vector<int32_t> products = {product_of(attention->q, attention->head_dim)};
     std::vector<int64_t> dims = {attention->head_dim, attention->head_dim, v_dim};
-    int n_readers = 0;  // a cache that several layers read stays whole
+    int n_readers = 0;  // a cache that several ops read stays whole
     for (const Op& other : whole_.ops) {
-      if (const auto* reader = other.as<Attention>(); reader != nullptr && reader->layer == attention->layer)
-        ++n_readers;
+      if (other.record.role() != Role::store && cache_layer_of(other) == attention->layer) ++n_readers;
       const auto* store = other.as<KvStore>();
       if (store == nullptr || store->layer != attention->layer) continue;
       products.push_back(product_of(store->k, attention->head_dim));

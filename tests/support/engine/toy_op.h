@@ -1,4 +1,4 @@
-// For tests: two ops that nothing but this file knows, in a plan whose other ops are a small decoder's. They run
+// For tests: three ops that nothing but this file knows, in a plan whose other ops are a small decoder's. They run
 // everywhere all the same (docs/design/add-an-op.md).
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/linear/linear.h"
+#include "ops/plan/cached_run.h"
 #include "ops/plan/check_scope.h"
 #include "ops/plan/host_rows.h"
 #include "ops/plan/plan.h"
@@ -76,6 +77,51 @@ struct ToyState {
   }
 };
 
+// A third one, that reads the cache: y = x + the sum of key - value over the positions up to its own, the latest first,
+// columns of keys and values going round.
+struct ToyCached {
+  ops::ValueId x;
+  int32_t layer;
+  ops::ValueId y;
+  static constexpr const char* kKind = "toy_cached";
+  static constexpr ops::Role kRole = ops::Role::cached;
+  void fields(ops::FieldVisitor& f) { f.reads(x), f.cache_layer(layer), f.writes(y); }
+  void check(const ops::CheckScope& s) const {
+    s.expect(s.width(y), s.width(x), "columns");
+    if (s.of_outputs(x)) s.refuse("keys of selected tokens");
+  }
+  void shard(ops::ShardScope& s) const {  // the cache is whole in every shard, for more than one op reads it
+    ToyCached part = *this;
+    part.x = s.whole_of(x), part.y = s.make(y, {});
+    s.enter({}, [&](size_t) { return part; });
+  }
+  ops::OpWork work(const ops::WorkScope&) const { return {}; }
+  template <class T>
+  void run_rows(const ops::HostRows<T>& rows, const ops::CachedRun<T>& at, int64_t begin, int64_t end) const noexcept {
+    const ops::CacheLayer& of = rows.plan->cache_layers[static_cast<size_t>(layer)];
+    const int64_t n_k = of.n_kv_heads * of.head_dim, n_v = of.n_kv_heads * of.v_dim();
+    for (int64_t t = begin; t < end; ++t) {
+      const int32_t last = rows.positions[static_cast<size_t>(t)];
+      for (int32_t p = 0; p <= last; ++p) at.order[p] = last - p;
+      for (int64_t j = 0; j < rows.width(y); ++j) {
+        for (int32_t p = 0; p <= last; ++p)
+          at.scratch[p] = at.keys[p * at.k_stride + j % n_k] - at.values[p * at.v_stride + j % n_v];
+        T sum = rows.row(x, t)[j];
+        for (int32_t i = 0; i <= last; ++i) sum = sum + at.scratch[at.order[i]];
+        rows.row(y, t)[j] = sum;
+      }
+    }
+  }
+  void run(const ops::HostRows<float>& rows, const ops::CachedRun<float>& at, int64_t begin,
+           int64_t end) const noexcept {
+    run_rows(rows, at, begin, end);
+  }
+  void run(const ops::HostRows<double>& rows, const ops::CachedRun<double>& at, int64_t begin,
+           int64_t end) const noexcept {
+    run_rows(rows, at, begin, end);
+  }
+};
+
 // Puts `record(x, y)` behind the gate that is op `at`: y stands where its product was read. Returns the new op's place.
 template <class Make>
 int32_t add_behind(ops::Plan& plan, size_t at, const Make& record) {
@@ -100,11 +146,28 @@ inline int32_t add_toy(ops::Plan& plan) {
 }
 
 // Behind the first gate, which has rows of all tokens.
-inline int32_t add_toy_state(ops::Plan& plan) {
+inline size_t first_gate(const ops::Plan& plan) {
   size_t at = 0;
   while (!plan.ops[at].is<ops::Gate>()) ++at;
+  return at;
+}
+inline int32_t add_toy_state(ops::Plan& plan) {
+  const size_t at = first_gate(plan);
   plan.states.push_back({plan.values[static_cast<size_t>(plan.ops[at].get<ops::Gate>().y)].width, 1});
   return add_behind(plan, at, [](ops::ValueId x, ops::ValueId y) { return ToyState{x, 0, y}; });
+}
+inline int32_t add_toy_cached(ops::Plan& plan) {
+  return add_behind(plan, first_gate(plan), [](ops::ValueId x, ops::ValueId y) { return ToyCached{x, 0, y}; });
+}
+
+// The three of them by what they need.
+enum class ToyKind { row, state, cached };
+inline constexpr ToyKind kToyKinds[] = {ToyKind::row, ToyKind::state, ToyKind::cached};
+inline const char* name(ToyKind kind) {
+  return kind == ToyKind::row ? Toy::kKind : kind == ToyKind::state ? ToyState::kKind : ToyCached::kKind;
+}
+inline int32_t add_toy(ops::Plan& plan, ToyKind kind) {
+  return kind == ToyKind::row ? add_toy(plan) : kind == ToyKind::state ? add_toy_state(plan) : add_toy_cached(plan);
 }
 
 }  // namespace assay::test

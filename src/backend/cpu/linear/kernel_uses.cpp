@@ -36,6 +36,7 @@ std::vector<ops::KernelUse> kernel_uses(const Lowered& lowered, int32_t i_op) {
     }
     if (step.op != i_op) continue;
     if (step.kind == Step::Kind::state) return use_of(lowered.set, is_borrowed(step.state_kernel));
+    if (step.kind == Step::Kind::cached) return use_of(lowered.set, is_borrowed(step.cached_kernel));
     if (step.kind != Step::Kind::experts) return use_of(lowered.set, false);
     return uses_of(lowered.set,
                    lowered.experts.choice_of(lowered.plan.ops[static_cast<size_t>(i_op)].get<ops::ExpertLinear>()));

@@ -31,10 +31,11 @@ using ops::kNone;
 
 struct ScratchBytes {
   size_t of_thread = 64;
-  size_t partials = 0;  // of one token's attention
+  size_t partials = 0;   // of one token's attention
+  size_t read_back = 0;  // of a layer of the cache, for ops that are borrowed
 };
 
-ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& options,
+ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& options, const Schedule& schedule,
                            const std::vector<LinearStep>& linears, const ExpertSteps& experts) {
   ScratchBytes most;
   size_t& bytes = most.of_thread;
@@ -43,8 +44,14 @@ ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& op
     for (size_t i = 0; i < step.tasks.size(); ++i)
       bytes = std::max(bytes, step.choices[i].scratch_bytes(step.tasks[i]));
   }
+  for (const Step& step : schedule.steps) {
+    if (step.kind != Step::Kind::cached) continue;
+    const ops::Op& op = state.plan.ops[static_cast<size_t>(step.op)];
+    bytes = std::max(bytes, step.cached_kernel.thread_bytes(state, op));
+    if (step.cached_kernel.shared_bytes != nullptr)
+      most.read_back = std::max(most.read_back, step.cached_kernel.shared_bytes(state, op));
+  }
   for (const ops::Op& op : state.plan.ops) {
-    bytes = std::max(bytes, cached_scratch_bytes(state, op, options.n_ctx));
     const auto* record = op.as<ops::Attention>();
     if (record == nullptr) continue;
     const int64_t v_dim = state.plan.cache_layers[static_cast<size_t>(record->layer)].v_dim();
@@ -211,7 +218,8 @@ class CpuExecutor final : public ops::Executor {
   }
   size_t cache_bytes() const override { return cache_.bytes() + states_.bytes(); }
   size_t arena_bytes() const override {
-    size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + small_weights_.bytes();
+    size_t bytes = experts_->bytes() + arena_.size() + scratch_.size() + partials_.size() + read_back_.size() +
+                   small_weights_.bytes();
     for (const ops::RopeTable& table : state_.rope_tables) bytes += table.bytes();
     return bytes;
   }
@@ -225,7 +233,7 @@ class CpuExecutor final : public ops::Executor {
       case Step::Kind::attention:
         run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data()));
         break;
-      case Step::Kind::cached: run_cached_step(state_, plan_.ops[static_cast<size_t>(step.op)]); break;
+      case Step::Kind::cached: step.cached_kernel.run(state_, plan_.ops[static_cast<size_t>(step.op)]); break;
       case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
       case Step::Kind::state: run_state_step(state_, step); break;
       case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
@@ -256,10 +264,11 @@ class CpuExecutor final : public ops::Executor {
   }
 
   void place_scratch() {
-    const ScratchBytes bytes = scratch_bytes(state_, options_, linear_steps_, *experts_);
-    scratch_ = base::AlignedBuffer(bytes.of_thread * static_cast<size_t>(state_.pool.n_threads()),
-                                   "scratch memory of the threads");
+    const ScratchBytes bytes = scratch_bytes(state_, options_, schedule_, linear_steps_, *experts_);
+    scratch_ = base::AlignedBuffer(bytes.of_thread * static_cast<size_t>(state_.pool.n_threads()), "threads' scratch");
     partials_ = base::AlignedBuffer(bytes.partials, "scratch memory of attention");
+    read_back_ = base::AlignedBuffer(bytes.read_back, "keys and values as floats");
+    state_.read_back = reinterpret_cast<float*>(read_back_.data());
     for (int i = 0; i < state_.pool.n_threads(); ++i)
       state_.scratch.push_back(scratch_.data() + static_cast<size_t>(i) * bytes.of_thread);
   }
@@ -302,7 +311,7 @@ class CpuExecutor final : public ops::Executor {
   std::vector<LinearStep> linear_steps_;  // one per step, empty where it is none
   std::unique_ptr<ExpertSteps> experts_;
   const lower::SmallWeights small_weights_;
-  base::AlignedBuffer arena_, scratch_, partials_;
+  base::AlignedBuffer arena_, scratch_, partials_, read_back_;
   std::vector<int64_t> n_positions_;  // per sequence
   std::vector<double> observed_;
   std::vector<std::vector<int32_t>> step_ops_;  // per step, once a run was timed

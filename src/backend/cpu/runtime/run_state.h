@@ -39,6 +39,7 @@ struct RunState {
   std::vector<ops::ValueId> twin_values;            // ... and whose rows it holds
   std::vector<ops::RopeTable> rope_tables;          // per rope of the plan
   std::vector<std::byte*> scratch;                  // per thread
+  float* read_back = nullptr;                       // a layer's keys and values as floats (rows/cached_table.h)
   ops::HostRows<float> host_rows;                   // the same, as references see it
 
   // Of the running batch; the spans are the caller's.

@@ -114,6 +114,7 @@ class Scheduler {
         step.state = ops::state_of(op_at(op));
         step.state_kernel = state_kernel_of(op_at(op));
       }
+      if (lone.role == Role::cached) step.cached_kernel = cached_kernel_of(op_at(op));
       take(op);
       schedule_.steps.push_back(std::move(step));
     }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/rows/cached_table.h"
 #include "backend/cpu/rows/row_table.h"
 #include "backend/cpu/rows/state_table.h"
 #include "lower/lifetimes.h"
@@ -47,6 +48,7 @@ struct Step {
   int32_t op = ops::kNone;                         // of the other kinds
   int32_t state = ops::kNone;                      // Kind::state: index into Plan::states, and the op's kernel
   StateKernel state_kernel = nullptr;
+  CachedKernel cached_kernel;  // Kind::cached
 };
 
 struct Schedule {

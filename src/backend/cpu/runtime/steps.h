@@ -33,9 +33,6 @@ void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_to
 // partials: memory for a query's segments when one token attends alone, [n_heads in blocks][segments] of
 // partial_floats.
 void run_attention_step(const RunState& state, const ops::Attention& op, float* partials);
-// An op of Role::cached; and the memory that it needs of every thread.
-void run_cached_step(const RunState& state, const ops::Op& op);
-size_t cached_scratch_bytes(const RunState& state, const ops::Op& op, int64_t n_ctx);
 // An op of Role::state, units shared out among the threads.
 void run_state_step(const RunState& state, const Step& step);
 

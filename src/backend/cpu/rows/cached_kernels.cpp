@@ -1,10 +1,12 @@
 // Ops that read the cache in a way of their own: the choice of keys, and attention over those that were chosen. The
 // latter gathers a token's keys into a cache of their own and runs attention's kernel over it; where all visible keys
 // are chosen it runs over the cache itself.
+#include "backend/cpu/rows/cached_kernels.h"
+
 #include <algorithm>
 #include <limits>
 
-#include "backend/cpu/runtime/steps.h"
+#include "backend/cpu/runtime/run_state.h"
 #include "base/round_up.h"
 #include "ops/attention/choose_keys.h"
 #include "ops/attention/sparse_attention.h"
@@ -232,15 +234,15 @@ class Sparse {
 
 }  // namespace
 
-size_t cached_scratch_bytes(const RunState& state, const ops::Op& op, int64_t n_ctx) {
-  if (const auto* choice = op.as<ops::ChooseKeys>()) return Choice::scratch_bytes(*choice, n_ctx);
-  if (const auto* sparse = op.as<ops::SparseAttention>()) return Sparse::scratch_bytes(state, *sparse);
-  return 0;
+void run_choose_keys(const RunState& state, const ops::Op& op) { Choice(state, op.get<ops::ChooseKeys>()).run(); }
+size_t choose_keys_bytes(const RunState& state, const ops::Op& op) {
+  return Choice::scratch_bytes(op.get<ops::ChooseKeys>(), state.n_ctx);
 }
-
-void run_cached_step(const RunState& state, const ops::Op& op) {
-  if (const auto* choice = op.as<ops::ChooseKeys>()) return Choice(state, *choice).run();
+void run_sparse_attention(const RunState& state, const ops::Op& op) {
   Sparse(state, op.get<ops::SparseAttention>()).run();
+}
+size_t sparse_attention_bytes(const RunState& state, const ops::Op& op) {
+  return Sparse::scratch_bytes(state, op.get<ops::SparseAttention>());
 }
 
 }  // namespace assay::backend::cpu
