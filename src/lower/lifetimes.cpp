@@ -45,8 +45,18 @@ Lifetimes find_lifetimes(const ops::Plan& plan, const Links& links, const Twins&
   return lifetimes;
 }
 
+void extend_to_views(const Views& views, Lifetimes& lifetimes) {
+  for (size_t i = 0; i < views.of.size(); ++i) {
+    if (views.of[i].base == kNone) continue;
+    const Lifetime& view = lifetimes.values[i];
+    Lifetime& base = lifetimes.values[at(views.of[i].base)];
+    base.first_step = std::min(base.first_step, view.first_step);
+    base.last_step = std::max(base.last_step, view.last_step);
+  }
+}
+
 void share_in_place(const ops::Plan& plan, const Links& links, const Twins& twins, const Steps& steps,
-                    Lifetimes& lifetimes) {
+                    const Views& views, Lifetimes& lifetimes) {
   std::vector<int> n_last_reads(plan.values.size(), 0);  // in the last step that reads the value
   const auto count = [&](ops::ValueId x, int32_t step) {
     n_last_reads[at(x)] += step == lifetimes.values[at(x)].last_step;
@@ -57,9 +67,9 @@ void share_in_place(const ops::Plan& plan, const Links& links, const Twins& twin
   for (size_t i = 0; i < twins.list.size(); ++i) count(twins.list[i].x, steps.of_twin[i]);
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const auto op = static_cast<int32_t>(i);
-    if (!plan.ops[i].record.in_place() || links.output(op) == kNone) continue;
+    if (!plan.ops[i].record.in_place() || links.output(op) == kNone || views.is_shared(links.output(op))) continue;
     const ops::ValueId x = input_to_take(plan, links, n_last_reads, lifetimes, op, steps.of_op[i]);
-    lifetimes.values[at(links.output(op))].in_place_of = x;
+    if (x != kNone && !views.is_shared(x)) lifetimes.values[at(links.output(op))].in_place_of = x;
   }
 }
 

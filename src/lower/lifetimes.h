@@ -7,6 +7,7 @@
 #include "base/index.h"
 #include "lower/links.h"
 #include "lower/twins.h"
+#include "lower/views.h"
 #include "ops/plan/plan.h"
 
 namespace assay::lower {
@@ -36,10 +37,14 @@ struct Lifetimes {
 // caller is given, until steps.n. What nobody writes is there from step 0 on.
 Lifetimes find_lifetimes(const ops::Plan& plan, const Links& links, const Twins& twins, const Steps& steps);
 
+// Memory that several values lie in lives from the first of them that is written to the last one that is read.
+void extend_to_views(const Views& views, Lifetimes& lifetimes);
+
 // For a device whose ops run one after the other in a step and may write where they read (ops/plan/record.h): sets
 // in_place_of where an op's step is the last of an input of the same width, and nobody else reads that in this step.
-// Inputs written in the same step keep their memory, so that an observer can still see them.
+// Inputs written in the same step keep their memory, so that an observer can still see them, and so do values that lie
+// in one memory (views.h).
 void share_in_place(const ops::Plan& plan, const Links& links, const Twins& twins, const Steps& steps,
-                    Lifetimes& lifetimes);
+                    const Views& views, Lifetimes& lifetimes);
 
 }  // namespace assay::lower

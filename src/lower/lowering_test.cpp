@@ -353,7 +353,7 @@ TEST(Lifetimes, AnOutputTakesOverWhatNobodyReadsAnyMore) {
   each_lowering([&](const ops::Plan& plan, const Lowering& lowering) {
     const Steps steps = step_each(plan, lowering);
     Lifetimes lifetimes = find_lifetimes(plan, lowering.links, lowering.twins, steps);
-    share_in_place(plan, lowering.links, lowering.twins, steps, lifetimes);
+    share_in_place(plan, lowering.links, lowering.twins, steps, find_views(plan, lowering.links, {}), lifetimes);
     const Placement placed = place_values(plan, lowering.twins, lifetimes, options, 64);
     expect_apart(living(plan, lowering.twins, lifetimes, options, placed), placed.bytes);
     for (size_t i = 0; i < plan.values.size(); ++i) {

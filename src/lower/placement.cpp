@@ -24,12 +24,13 @@ int64_t rows_max(const ops::Plan& plan, ops::ValueId value, const ops::ExecutorO
 }
 
 Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetimes& lifetimes,
-                       const ops::ExecutorOptions& options, size_t alignment) {
+                       const ops::ExecutorOptions& options, size_t alignment, const Views* views) {
   Placement placement;
   placement.values.resize(plan.values.size());
   placement.twins.resize(twins.list.size());
   std::vector<Wanted> wanted;
   for (size_t i = 0; i < plan.values.size(); ++i) {
+    if (views != nullptr && views->is_view(static_cast<ops::ValueId>(i))) continue;
     const Lifetime& life = lifetimes.values[i];
     const int64_t n_floats = rows_max(plan, static_cast<ops::ValueId>(i), options) * plan.values[i].width;
     const BufferNeed need{static_cast<size_t>(n_floats) * sizeof(float), life.first_step, life.last_step,
@@ -59,6 +60,11 @@ Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetime
     const Wanted& w = wanted[i];
     size_t& offset = w.value != kNone ? placement.values[at(w.value)] : placement.twins[at(w.twin)];
     offset = placed.offsets[i];
+  }
+  for (size_t i = 0; views != nullptr && i < plan.values.size(); ++i) {
+    const View& view = views->of[i];
+    if (view.base == kNone) continue;
+    placement.values[i] = placement.values[at(view.base)] + static_cast<size_t>(view.first) * sizeof(float);
   }
   placement.bytes = placed.bytes;
   return placement;

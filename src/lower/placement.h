@@ -14,13 +14,14 @@
 namespace assay::lower {
 
 struct Placement {
-  std::vector<size_t> values, twins;  // offsets in bytes, multiples of the alignment
+  std::vector<size_t> values, twins;  // offsets in bytes, multiples of the alignment but for views
   size_t bytes = 0;                   // of the arena
 };
 
-// Of runs of as many tokens and outputs as the options allow.
+// Of runs of as many tokens and outputs as the options allow. views: null where every value has memory of its own; a
+// view's offset is that of its first float.
 Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetimes& lifetimes,
-                       const ops::ExecutorOptions& options, size_t alignment);
+                       const ops::ExecutorOptions& options, size_t alignment, const Views* views = nullptr);
 
 // Rows of a value in the largest run.
 int64_t rows_max(const ops::Plan& plan, ops::ValueId value, const ops::ExecutorOptions& options) noexcept;

@@ -31,11 +31,12 @@ OpWork L2Norm::work(const WorkScope&) const { return {}; }
 void L2Norm::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t first = 0; first < rows.width(y); first += d) {
-      const float* from = rows.row(x, i) + first;
+      const float* from = rows.column(x, i, first);
+      float* to = rows.column(y, i, first);
       num::Lanes32 sum;
       for (int64_t j = 0; j < d; ++j) sum.fma(j, from[j], from[j]);
       const float r = 1.0f / std::sqrt(sum.fold() + eps);
-      for (int64_t j = 0; j < d; ++j) rows.row(y, i)[first + j] = from[j] * r;
+      for (int64_t j = 0; j < d; ++j) to[j] = from[j] * r;
     }
   }
 }

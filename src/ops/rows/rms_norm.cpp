@@ -41,7 +41,7 @@ OpWork RmsNorm::work(const WorkScope& s) const { return {.bytes = s.n_rows(y) > 
 void RmsNorm::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t j = 0; j < rows.width(y); j += d)
-      rms_norm_ref(rows.row(x, i) + j, rows.small(w), eps, d, rows.row(y, i) + j);
+      rms_norm_ref(rows.column(x, i, j), rows.small(w), eps, d, rows.column(y, i, j));
   }
 }
 

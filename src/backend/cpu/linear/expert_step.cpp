@@ -122,7 +122,7 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
   if (!any.as_f32) quantised_ = quant::carve(any.x.kind, options_.planes, n_pairs, op.d_in, integers_);
   state_.pool.run(n_pairs, [&](int64_t p, int) {
     const Pair pair = pairs_[static_cast<size_t>(p)];
-    std::copy_n(state_.row(op.x, pair.row) + pair.rank * stride_x, op.d_in, x_ + p * op.d_in);
+    std::copy_n(state_.column(op.x, pair.row, pair.rank * stride_x), op.d_in, x_ + p * op.d_in);
     if (!any.as_f32) quantise_rows(state_.kernel_set, {x_, n_pairs, op.d_in, op.d_in}, quantised_, p, p + 1);
   });
 
@@ -140,7 +140,7 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
   });
   state_.pool.run(n_pairs, [&](int64_t p, int) {
     const Pair pair = pairs_[static_cast<size_t>(p)];
-    std::copy_n(y_ + p * op.d_out, op.d_out, state_.row(op.y, pair.row) + pair.rank * op.d_out);
+    std::copy_n(y_ + p * op.d_out, op.d_out, state_.column(op.y, pair.row, pair.rank * op.d_out));
   });
 }
 

@@ -3,6 +3,10 @@
 
 #include <string>
 
+#include "lower/views.h"
+#include "ops/rows/join.h"
+#include "ops/rows/slice.h"
+
 namespace assay::backend::cpu {
 namespace {
 
@@ -23,6 +27,22 @@ std::vector<ops::KernelUse> use_of(KernelSet set, bool is_borrowed) {
   return {{1, 0, borrowed ? "reference" : std::string(name(set)), borrowed}};
 }
 
+// "view of X" of a slice that is not copied, "A, B in place" of a join that copies neither, "A in place" of one that
+// copies the other part alone; else nothing.
+std::string place_of(const Lowered& lowered, int32_t i_op) {
+  const auto name_of = [&](ops::ValueId id) { return lowered.plan.values[static_cast<size_t>(id)].name; };
+  const ops::Op& op = lowered.plan.ops[static_cast<size_t>(i_op)];
+  const lower::Views& views = lowered.schedule.views;
+  if (const auto* slice = op.as<ops::Slice>())
+    return lower::is_view_of_input(*slice, views) ? "view of " + name_of(slice->x) : "";
+  const auto* join = op.as<ops::Join>();
+  if (join == nullptr) return "";
+  const auto [a, b] = lower::parts_in_place(*join, views);
+  std::string names = a ? name_of(join->a) : "";
+  if (b) names += (a ? ", " : "") + name_of(join->b);
+  return names.empty() ? names : names + " in place";
+}
+
 }  // namespace
 
 std::vector<ops::KernelUse> kernel_uses(const Lowered& lowered, int32_t i_op) {
@@ -32,7 +52,10 @@ std::vector<ops::KernelUse> kernel_uses(const Lowered& lowered, int32_t i_op) {
       if (step.linears[j].op == i_op) return uses_of(lowered.set, lowered.linear_steps[i].choices[j]);
     }
     for (const RowWork& work : step.rows) {
-      if (work.op == i_op) return use_of(lowered.set, is_borrowed(work.kernel));
+      if (work.op != i_op) continue;
+      const std::string place = place_of(lowered, i_op);
+      if (!place.empty()) return {{1, 0, place, false}};
+      return use_of(lowered.set, is_borrowed(work.kernel));
     }
     if (step.op != i_op) continue;
     if (step.kind == Step::Kind::state) return use_of(lowered.set, is_borrowed(step.state_kernel));

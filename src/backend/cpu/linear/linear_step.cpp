@@ -29,9 +29,10 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   task.as_f32 = work.twin == ops::kNone;
   task.n_tokens = y.domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
   if (!task.as_f32) task.x = state.twins[static_cast<size_t>(work.twin)];
-  task.x_f32 = tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, task.k);
+  task.x_f32 =
+      tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, state.layout(op.x).stride);
   task.bias = op.bias == ops::kNone ? nullptr : state.small_weights[static_cast<size_t>(op.bias)];
-  task.y = tensor::Mat{state.values[static_cast<size_t>(op.y)], task.n_tokens, y.width, y.width};
+  task.y = tensor::Mat{state.values[static_cast<size_t>(op.y)], task.n_tokens, y.width, state.layout(op.y).stride};
   return task;
 }
 

@@ -36,8 +36,8 @@ struct HeadTask {
       const int64_t row = i_block * kAttentionRows + i;
       const int64_t token = run.begin + row / n_group();
       const int64_t head = kv_head * n_group() + row % n_group();
-      made.q[i] = state.row(op.q, token) + head * op.head_dim;
-      made.y[i] = state.row(op.y, token) + head * v_dim;
+      made.q[i] = state.column(op.q, token, head * op.head_dim);
+      made.y[i] = state.column(op.y, token, head * v_dim);
       made.sink[i] = sinks == nullptr ? nullptr : sinks + head;
       const int64_t position = run.position + row / n_group();
       made.last[i] = ops::last_visible(position, run.position + run.n, op);

@@ -219,7 +219,7 @@ class Sparse {
     made.n_rows = std::min(kAttentionRows, n_group() - i_block * kAttentionRows);
     for (int64_t i = 0; i < made.n_rows; ++i) {
       const int64_t head = kv_head * n_group() + i_block * kAttentionRows + i;
-      made.q[i] = s_.row(op_.q, token) + head * op_.head_dim;
+      made.q[i] = s_.column(op_.q, token, head * op_.head_dim);
       made.y[i] = s_.row(op_.y, token) + head * v_dim();
       made.last[i] = n - 1;
     }

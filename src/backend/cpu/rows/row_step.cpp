@@ -12,7 +12,7 @@ constexpr int64_t kForkFloats = 32 * 1024;
 
 void quantise(const RunState& s, int32_t id, int64_t begin, int64_t end) noexcept {
   const ops::ValueId x = s.twin_values[static_cast<size_t>(id)];
-  const tensor::ConstMat rows(s.values[static_cast<size_t>(x)], end, s.width(x), s.width(x));
+  const tensor::ConstMat rows(s.values[static_cast<size_t>(x)], end, s.width(x), s.layout(x).stride);
   quantise_rows(s.kernel_set, rows, s.twins[static_cast<size_t>(id)], begin, end);
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lower/views.h"
 #include "ops/plan/plan.h"
 
 namespace assay::backend::cpu {
@@ -15,7 +16,9 @@ struct RunState;
 using RowKernel = void (*)(const RunState& state, const ops::Op& op, int64_t begin, int64_t end,
                            std::byte* scratch) noexcept;
 
-RowKernel row_kernel_of(const ops::Op& op) noexcept;
-bool is_borrowed(RowKernel kernel) noexcept;  // it runs the reference
+// views: of a slice or a join it says what is left to be copied.
+RowKernel row_kernel_of(const ops::Op& op, const lower::Views& views) noexcept;
+bool is_borrowed(RowKernel kernel) noexcept;     // it runs the reference
+bool copies_nothing(RowKernel kernel) noexcept;  // of values that lie where they are wanted
 
 }  // namespace assay::backend::cpu

@@ -66,10 +66,31 @@ ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& op
   return most;
 }
 
+// A value's rows one after the other, wherever they lie.
+void read_rows(const RunState& s, ops::ValueId value, std::vector<double>& rows) {
+  const int64_t width = s.width(value), n_rows = s.n_rows(s.plan.values[static_cast<size_t>(value)].domain);
+  const ops::ValueLayout& layout = s.layout(value);
+  rows.clear();
+  for (int64_t i = 0; i < n_rows; ++i) {
+    for (int64_t first = 0; first < width; first += layout.left(first, width)) {
+      const float* begin = s.column(value, i, first);
+      rows.insert(rows.end(), begin, begin + layout.left(first, width));
+    }
+  }
+}
+
+void gather(const RunState& s, const ops::Gather& op, ShardTable* shards, int i_shard) {
+  if (shards == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
+  const int64_t own = s.width(op.x), all = s.width(op.y),
+                n_rows = s.n_rows(s.plan.values[static_cast<size_t>(op.y)].domain);
+  shards->gather(i_shard, {s.row(op.x, 0), n_rows, own, own}, op.column, {s.row(op.y, 0), n_rows, all, all});
+}
+
 class CpuExecutor final : public ops::Executor {
  public:
   CpuExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, const CpuOptions& cpu, base::ThreadPool& pool)
-      : plan_(plan), options_(options), schedule_((ops::check_plan(plan, options), make_schedule(plan, options))),
+      : plan_(plan), options_(options),
+        schedule_((ops::check_plan(plan, options), make_schedule(plan, options, cpu.with_views))),
         cache_(plan.cache_layers, options, ops::CacheWindows(plan)), states_(plan, options),
         state_(plan, cpu.kernels, cache_, states_, pool), shards_(cpu.shards), i_shard_(cpu.i_shard),
         small_weights_(plan), n_positions_(static_cast<size_t>(options.n_sequences), 0) {
@@ -236,7 +257,7 @@ class CpuExecutor final : public ops::Executor {
       case Step::Kind::cached: step.cached_kernel.run(state_, plan_.ops[static_cast<size_t>(step.op)]); break;
       case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
       case Step::Kind::state: run_state_step(state_, step); break;
-      case Step::Kind::gather: gather(record<ops::Gather>(step), state_.n_rows(step.domain)); break;
+      case Step::Kind::gather: gather(state_, record<ops::Gather>(step), shards_, i_shard_); break;
     }
   }
 
@@ -245,20 +266,15 @@ class CpuExecutor final : public ops::Executor {
     return plan_.ops[static_cast<size_t>(step.op)].get<Record>();
   }
 
-  void gather(const ops::Gather& op, int64_t n_rows) {
-    if (shards_ == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
-    const int64_t own = state_.width(op.x), all = state_.width(op.y);
-    shards_->gather(i_shard_, {state_.row(op.x, 0), n_rows, own, own}, op.column,
-                    {state_.row(op.y, 0), n_rows, all, all});
-  }
-
   // Values and their quantised twins share one arena.
   void place_values() {
-    const lower::Placement placement = lower::place_values(plan_, schedule_.twins, schedule_.lifetimes, options_, 64);
+    const lower::Placement placement =
+        lower::place_values(plan_, schedule_.twins, schedule_.lifetimes, options_, 64, &schedule_.views);
     arena_ =
         base::AlignedBuffer(placement.bytes, "the activations of " + std::to_string(options_.n_batch_max) + " tokens");
     lower::Places places = lower::places_in(arena_.data(), placement, plan_, schedule_.twins, options_);
     state_.values = std::move(places.values);
+    state_.layouts = schedule_.views.layouts;
     state_.twins = std::move(places.twins);
     for (const lower::Twin& twin : schedule_.twins.list) state_.twin_values.push_back(twin.x);
   }
@@ -282,8 +298,8 @@ class CpuExecutor final : public ops::Executor {
     state_.sequences = batch.sequences;
     const int64_t n_positions = *std::max_element(state_.shape.n_positions.begin(), state_.shape.n_positions.end());
     for (ops::RopeTable& table : state_.rope_tables) table.fill_to(n_positions);
-    state_.host_rows = {&plan_,       state_.values,   state_.small_weights, state_.rope_tables,
-                        batch.tokens, batch.positions, state_.shape.selected};
+    state_.host_rows = {&plan_,       state_.values,   state_.small_weights,  state_.rope_tables,
+                        batch.tokens, batch.positions, state_.shape.selected, state_.layouts};
   }
 
   void observe(const Step& step, ops::OpObserver& observer) {
@@ -294,10 +310,8 @@ class CpuExecutor final : public ops::Executor {
     const ops::Op& op = plan_.ops[static_cast<size_t>(i_op)];
     if (!observer.wants(op)) return;
     const ops::ValueId value = ops::announced_value(op);
-    const int64_t n_rows = state_.n_rows(plan_.values[static_cast<size_t>(value)].domain);
-    const float* begin = state_.row(value, 0);
-    observed_.assign(begin, begin + n_rows * state_.width(value));
-    observer.on_op(op, n_rows, state_.width(value), observed_);
+    read_rows(state_, value, observed_);
+    observer.on_op(op, state_.n_rows(plan_.values[static_cast<size_t>(value)].domain), state_.width(value), observed_);
   }
 
   const ops::Plan& plan_;

@@ -17,6 +17,7 @@ struct CpuOptions {
   // Of an executor of one shard of a model (ops/plan/plan_shards.h): where it meets the others, and which it is.
   ShardTable* shards = nullptr;
   int i_shard = 0;
+  bool with_views = true;  // false, for tests: slices and joins are copied
 };
 
 // The plan, what its weights point into and the pool must outlive the executor. Throws Error(unsupported) for what the

@@ -33,7 +33,8 @@ struct RunState {
   base::ThreadPool& pool;
   int64_t n_ctx = 0;                                // positions of a sequence
   const std::unique_ptr<base::RangeShares> shares;  // of the step at work
-  std::vector<float*> values;                       // per value of the plan
+  std::vector<float*> values;                       // per value of the plan: its first row
+  std::span<const ops::ValueLayout> layouts;        // ... and how its rows lie
   std::vector<const float*> small_weights;          // per weight: norms and biases as aligned f32, else null
   std::vector<quant::Activations> twins;            // per quantised twin (lower/twins.h)
   std::vector<ops::ValueId> twin_values;            // ... and whose rows it holds
@@ -52,7 +53,12 @@ struct RunState {
   }
   int64_t width(ops::ValueId value) const noexcept { return plan.values[static_cast<size_t>(value)].width; }
   float* row(ops::ValueId value, int64_t i) const noexcept {
-    return values[static_cast<size_t>(value)] + i * width(value);
+    return values[static_cast<size_t>(value)] + i * layout(value).stride;
+  }
+  const ops::ValueLayout& layout(ops::ValueId value) const noexcept { return layouts[static_cast<size_t>(value)]; }
+  // A column where a run begins, of a head say.
+  float* column(ops::ValueId value, int64_t i, int64_t first) const noexcept {
+    return row(value, i) + layout(value).place(first);
   }
   // The token behind row i of a value.
   int64_t token_of(ops::ValueId value, int64_t i) const noexcept {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "backend/cpu/rows/view_rules.h"
 #include "lower/links.h"
 #include "lower/progress.h"
 
@@ -26,8 +27,9 @@ constexpr LoneRole kLoneRoles[] = {{Role::attention, Step::Kind::attention},
 
 class Scheduler {
  public:
-  Scheduler(const ops::Plan& plan, const ops::ExecutorOptions& options)
+  Scheduler(const ops::Plan& plan, const ops::ExecutorOptions& options, bool with_views)
       : plan_(plan), links_(plan), progress_(plan, links_) {
+    schedule_.views = lower::find_views(plan, links_, with_views ? view_rules(plan) : lower::ViewRules{});
     schedule_.twins = lower::find_twins(plan, options, false);
     made_.of_op.assign(plan.ops.size(), kNone);
     made_.of_twin.assign(schedule_.twins.list.size(), kNone);
@@ -44,7 +46,8 @@ class Scheduler {
     }
     made_.n = current();
     schedule_.lifetimes = lower::find_lifetimes(plan_, links_, schedule_.twins, made_);
-    lower::share_in_place(plan_, links_, schedule_.twins, made_, schedule_.lifetimes);
+    lower::extend_to_views(schedule_.views, schedule_.lifetimes);
+    lower::share_in_place(plan_, links_, schedule_.twins, made_, schedule_.views, schedule_.lifetimes);
     return std::move(schedule_);
   }
 
@@ -70,7 +73,8 @@ class Scheduler {
       const ops::Value& rows = value(links_.output(op) != kNone ? links_.output(op) : links_.inputs(op)[0]);
       // A selected row comes from another row of its input, so another thread may have written it.
       if (rows.domain != domain || !progress_.has_inputs(op, is_select ? current() : current() + 1)) continue;
-      step.rows.push_back({op, kNone, rows.width, row_kernel_of(op_at(op))});
+      const RowKernel kernel = row_kernel_of(op_at(op), schedule_.views);
+      step.rows.push_back({op, kNone, copies_nothing(kernel) ? 0 : rows.width, kernel});
       take(op);
     }
     if (!step.rows.empty()) schedule_.steps.push_back(std::move(step));
@@ -139,8 +143,8 @@ std::vector<int32_t> ops_of(const Step& step) {
   return i_ops;
 }
 
-Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options) {
-  return Scheduler(plan, options).run();
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options, bool with_views) {
+  return Scheduler(plan, options, with_views).run();
 }
 
 }  // namespace assay::backend::cpu

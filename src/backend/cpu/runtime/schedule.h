@@ -22,6 +22,7 @@
 #include "backend/cpu/rows/state_table.h"
 #include "lower/lifetimes.h"
 #include "lower/twins.h"
+#include "lower/views.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
 
@@ -54,10 +55,12 @@ struct Step {
 struct Schedule {
   std::vector<Step> steps;
   lower::Twins twins;  // of linears; experts make their own (linear/expert_step.h)
+  lower::Views views;
   lower::Lifetimes lifetimes;
 };
 
-Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options);
+// with_views: else slices and joins are copied, as tests want to compare.
+Schedule make_schedule(const ops::Plan& plan, const ops::ExecutorOptions& options, bool with_views = true);
 
 // The ops of a step as indices into Plan::ops, in the order they run; none where it only quantises.
 std::vector<int32_t> ops_of(const Step& step);
