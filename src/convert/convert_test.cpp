@@ -243,10 +243,16 @@ TEST(Convert, PicklesAreNeverOpened) {
     write(folder.path() / name, "x");
     EXPECT_NE(folder.refusal(Errc::unsupported).find("safe_serialization=True"), std::string::npos) << name;
   }
-  for (const std::string& head : {std::string("PK\3\4"), std::string("\x80\x02}q\x00"), std::string("\x80\x04\x95")}) {
+  const std::string rest(200, 'x');
+  for (const std::string& pickle :
+       {"PK\3\4" + rest, "\x80\x02}q" + rest, "\x80\x04\x95" + rest,
+        std::string("\x80\x04\x95\x0a\0\0\0\0\0\0\0}\x94\x8c\x01"
+                    "a\x94K\x01s.",
+                    21),                  // pickle.dumps({'a': 1}), its frame's length within the first eight bytes
+        std::string("\x80\x04N.", 4)}) {  // pickle.dumps(None)
     const ConvertedFolder folder("llama");
-    write(folder.path() / "model.safetensors", head + std::string(200, 'x'));
-    EXPECT_NE(folder.refusal(Errc::unsupported).find("is a pickle"), std::string::npos);
+    write(folder.path() / "model.safetensors", pickle);
+    EXPECT_NE(folder.refusal(Errc::unsupported).find("is a pickle"), std::string::npos) << pickle.size();
   }
 }
 

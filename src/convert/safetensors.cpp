@@ -123,9 +123,14 @@ std::vector<Declared> read_header(std::string_view json, const std::string& what
 bool is_pickle(std::span<const std::byte> bytes) noexcept {
   constexpr std::array<unsigned char, 4> kZip = {'P', 'K', 3, 4};
   if (bytes.size() >= 4 && std::memcmp(bytes.data(), kZip.data(), 4) == 0) return true;
-  // Protocols 2 to 5 of a bare pickle; a header of so many bytes would lie beyond the limit.
-  return bytes.size() >= 3 && bytes[0] == std::byte{0x80} && bytes[1] >= std::byte{2} && bytes[1] <= std::byte{5} &&
-         bytes.size() > 8 && (bytes[4] != std::byte{0} || bytes[5] != std::byte{0});
+  // Protocols 2 to 5 of a bare pickle. A safetensors file may begin with the same two bytes, of its header's length;
+  // then that is within the limit, and the header begins with a brace.
+  if (bytes.size() < 2 || bytes[0] != std::byte{0x80} || bytes[1] < std::byte{2} || bytes[1] > std::byte{5})
+    return false;
+  if (bytes.size() < 9) return true;
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  return header > kHeaderBytesMax || bytes[8] != std::byte{'{'};
 }
 
 }  // namespace
