@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace assay::test {
@@ -33,12 +34,13 @@ class Random {
   uint64_t state_;
 };
 
-// FNV-1a over the bits of floats: digests of results in tests.
+// FNV-1a over bytes and the bits of floats: digests of results in tests.
 class Digest {
  public:
+  void add(std::byte byte) { hash_ = (hash_ ^ static_cast<uint64_t>(byte)) * 0x100000001B3u; }
   void add(float x) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
-    for (int i = 0; i < 4; ++i) hash_ = (hash_ ^ ((bits >> (8 * i)) & 255)) * 0x100000001B3u;
+    for (int i = 0; i < 4; ++i) add(static_cast<std::byte>((bits >> (8 * i)) & 255));
   }
   uint64_t value() const { return hash_; }
 

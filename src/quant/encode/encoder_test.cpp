@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "num/f16.h"
@@ -112,6 +115,49 @@ TEST(Encoder, EverySetGivesThePlainBytes) {
     }
   }
   if (n_compared == 0) GTEST_SKIP() << "this processor runs the plain encoders alone";
+}
+
+// What every machine writes: the sets of x86-64 and, without any, 64-bit ARM (scripts/test-aarch64). A change of what
+// an encoder minimises changes its number here; the rows of docs/quantize.md are then measured anew.
+struct Golden {
+  const char* format;
+  uint64_t digest;
+};
+constexpr Golden kGoldens[] = {
+    {"Q4_0", 0x5FCD9139F7E9BE7Fu},   {"Q4_1", 0x4646475958A36BF2u},  {"Q5_0", 0xE14E8B5E648C269Du},
+    {"Q5_1", 0xBE019FCCFFFA3ECFu},   {"Q8_0", 0xD08410750043E7F2u},  {"IQ4_NL", 0x8D237265D48A5F60u},
+    {"MXFP4", 0x7174A87D5311B67Cu},  {"Q2_K", 0xEBCD0122695EDD5Bu},  {"Q3_K", 0xB231934641AEBF9Eu},
+    {"Q4_K", 0x00CF6C75FD0378C5u},   {"Q5_K", 0x6F6E840945E00EBEu},  {"Q6_K", 0x5E419839BE0D8010u},
+    {"IQ4_XS", 0xE67FBC0A55945501u}, {"IQ1_S", 0xB730AE498B074FFDu}, {"IQ2_XXS", 0x7E088C21F2880865u},
+    {"IQ2_XS", 0xCA938BE5E24739F5u}, {"IQ2_S", 0x2D82E540C0DEC7D7u}, {"IQ3_XXS", 0xC4742D0173B56EEFu},
+    {"IQ3_S", 0xB55C2A74AD726371u},  {"F32", 0x241A60964327BDB9u},   {"F16", 0x7AAEAF20C2597CB9u},
+    {"BF16", 0x3FE17D941FFB0045u},   {"TQ1_0", 0x99738BC36E78363Du}, {"TQ2_0", 0x334D8EC355F5632Cu},
+};
+
+TEST(Encoder, BytesAreTheSameOnEveryMachine) {
+  Random random(77);
+  std::vector<float> w(kColumns);  // by sums and products alone, which are the same everywhere
+  for (float& value : w) {
+    const float x = random.normal();
+    value = x * x * x * x;
+  }
+  w[5] = 0;
+  for (const Encoder& e : encoder_sets().front().encoders) {
+    test::Digest digest;
+    for (const std::vector<float>& x : rows()) {
+      for (const Effort effort : kEfforts) {
+        for (const std::vector<float>* weights : {static_cast<const std::vector<float>*>(nullptr), &std::as_const(w)}) {
+          for (const std::byte byte : encoded(find_encoder(e.dtype), e.dtype, x, weights, effort)) digest.add(byte);
+        }
+      }
+    }
+    const std::string_view name = tensor::traits(e.dtype).name;
+    const auto* const golden =
+        std::find_if(std::begin(kGoldens), std::end(kGoldens), [&](const Golden& g) { return name == g.format; });
+    ASSERT_NE(golden, std::end(kGoldens)) << name;
+    EXPECT_EQ(digest.value(), golden->digest) << name << std::hex << " 0x" << digest.value();
+  }
+  EXPECT_EQ(std::size(kGoldens), encoder_sets().front().encoders.size());
 }
 
 TEST(Encoder, ARowIsTheSameInPartsAndInPlace) {
