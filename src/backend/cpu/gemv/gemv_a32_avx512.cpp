@@ -3,15 +3,11 @@
 #include "backend/cpu/gemm/block_heads.h"
 #include "backend/cpu/gemv/gemv.h"
 #include "backend/cpu/gemv/gemv_a32.h"
+#include "backend/cpu/gemv/quads_avx512.h"
 #include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
-
-// Elements 0..15 and 16..31 of four blocks, one block per 128 bits.
-struct Quad {
-  __m512i first, second;
-};
 
 // 16 bytes at p[i] + offset of four blocks, in the order of places: lanes i, i + 4, i + 1, i + 5.
 inline __m512i load_quad(const std::byte* const* p, int offset) noexcept {
@@ -25,9 +21,7 @@ inline __m512i load_quad(const std::byte* const* p, int offset) noexcept {
 // Block: of quant/, which says where everything lies.
 template <class Block>
 inline Quad nibbles(const std::byte* const* p) noexcept {
-  const __m512i bytes = load_quad(p, offsetof(Block, nibbles));
-  const __m512i mask = _mm512_set1_epi8(15);
-  return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask)};
+  return split_nibbles(load_quad(p, offsetof(Block, nibbles)));
 }
 
 // Adds 16 where the mask of 32 bits at kAtBits has the element's bit.
@@ -46,23 +40,12 @@ inline Quad fifth_bits(Quad quad, const std::byte* const* p) noexcept {
           _mm512_mask_add_epi8(quad.second, _mm512_test_epi8_mask(second, bit), quad.second, sixteen)};
 }
 
-inline Quad look_up(Quad quad, __m128i levels) noexcept {
-  const __m512i table = _mm512_broadcast_i32x4(levels);
-  return {_mm512_shuffle_epi8(table, quad.first), _mm512_shuffle_epi8(table, quad.second)};
-}
-
 // Sums of the 4 dwords of each block: places of `a` are lanes 0 4 1 5, of `b` lanes 2 6 3 7.
 inline __m256i reduce(__m512i a, __m512i b) noexcept {
   const __m512i halves = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   const __m512i sums = _mm512_add_epi32(halves, _mm512_shuffle_epi32(halves, _MM_PERM_BADC));
   const __m512i order = _mm512_castsi256_si512(_mm256_setr_epi32(0, 8, 1, 9, 4, 12, 5, 13));
   return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, sums));
-}
-
-// Adds the products of a quad and half the places of a plane.
-inline __m512i add_dot(__m512i sum, const Quad& w, const int8_t* q) noexcept {
-  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w.first, _mm512_load_si512(q)), w.second,
-                             _mm512_load_si512(q + 64));
 }
 
 template <class Unpack>
@@ -130,8 +113,7 @@ struct UnpackQ8_0 : OneScale {
 struct UnpackIQ4_NL : OneScale {
   static constexpr int kBlockBytes = sizeof(quant::BlockIQ4_NL), kOffset = 128;
   static Quad quad(const std::byte* const* p) noexcept {
-    const __m128i levels = _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-    return look_up(nibbles<quant::BlockIQ4_NL>(p), _mm_xor_si128(levels, _mm_set1_epi8(-128)));
+    return look_up(nibbles<quant::BlockIQ4_NL>(p), levels_iq4_nl());
   }
 };
 

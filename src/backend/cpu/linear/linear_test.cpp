@@ -272,6 +272,28 @@ TEST(LinearTable, EveryRowEqualsTheReference) {
   }
 }
 
+// Rows that kernels take together because they are short, all their lengths: groups of 4 and of 8 rows, whole and not.
+TEST(LinearTable, ShortRowsEqualTheReference) {
+  for (const Format& format : quant::all_formats()) {
+    if (format.activation != quant::Activation::a32) continue;
+    for (const int planes : {1, 2}) {
+      for (int64_t blocks = 16; blocks <= 34; ++blocks) {
+        Case c(format, 32 * blocks, 21, 1, planes, static_cast<uint64_t>(100 * blocks));
+        if (blocks % 3 == 0) c.poison(static_cast<uint64_t>(blocks));
+        if (blocks % 3 == 1) c.push_to_bounds(static_cast<uint64_t>(blocks));
+        c.prepare();
+        for (const KernelSet set : fast_kernel_sets()) {
+          EXPECT_EQ(c.compare(set, 1, planes == 1), 21);
+          for (const LinearRow& row : linear_table(set)) {  // also where this processor does not want it
+            if (row.tokens_min != 1 || !row.takes(c.task)) continue;
+            EXPECT_EQ(c.compare(name(set), LinearChoice(set, row, c.task), 1, planes == 2), 21);
+          }
+        }
+      }
+    }
+  }
+}
+
 // Ranges follow one another from one token to any number, each with the first row that takes it.
 TEST(LinearTable, RangesHaveTheFirstRowThatTakesThem) {
   for (const KernelSet set : fast_kernel_sets()) {

@@ -1,5 +1,6 @@
 // The kernel sets of x86-64 processors.
 #include "backend/cpu/gemm/skinny.h"
+#include "backend/cpu/gemv/gemv_short.h"
 #include "backend/cpu/linear/quantise.h"
 #include "backend/cpu/sets/kernel_set.h"
 #include "backend/cpu/sets/simd_kernels.h"
@@ -113,6 +114,8 @@ LinearKernel floats_avx512(const LinearTask&) noexcept {
   return {nullptr, {&float_rows_avx512, &float_scratch_bytes_avx512, kGemmRowStep}};
 }
 
+LinearKernel short_rows(const LinearTask& t) noexcept { return {nullptr, gemv_short_avx512(t)}; }
+
 constexpr LinearRow kRowsAvx512[] = {
     {"float vector", floats, 0, 1, 1, 1, 32, &matrix<float_vector_avx512>},
     {"float columns", floats, 0, 8, kAnyTokens, 1, 32, &float_columns},
@@ -133,6 +136,7 @@ constexpr LinearRow kRowsAvx512[] = {
     {"skinny", blocks, 2, 2, 32, 1, 1, &skinny_avx512<skinny_a32_avx512>},
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
+    {"vector of short rows", blocks, 0, 1, 1, 512, 64, &short_rows, {}, &is_zen5_or_later},
     {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &is_zen5_or_later},
     {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>},
 };

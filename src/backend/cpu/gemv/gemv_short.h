@@ -1,0 +1,11 @@
+// The kernel of one token and short rows of blocks of 32, several rows together.
+#pragma once
+
+#include "backend/cpu/gemm/gemm.h"
+
+namespace assay::backend::cpu {
+
+// Without run where there is none for the format or the number of its columns.
+GemmKernel gemv_short_avx512(const LinearTask& task) noexcept;
+
+}  // namespace assay::backend::cpu
