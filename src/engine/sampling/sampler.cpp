@@ -95,6 +95,7 @@ struct Sampler::State {
   bool has_top_k() const noexcept { return options.top_k > 0 && options.top_k < vocab_size; }
 
   std::span<const float> adjust(std::span<const float> raw);
+  TokenId keep(TokenId id, std::span<const float> adjusted);
   TokenId choose(std::span<const float> adjusted, int64_t position);
   TokenId draw_from_candidates(bool whole, bool ranked, int64_t position);
 };
@@ -163,14 +164,16 @@ std::span<const float> Sampler::State::adjust(std::span<const float> raw) {
   return logits;
 }
 
+// The one candidate there is.
+TokenId Sampler::State::keep(TokenId id, std::span<const float> adjusted) {
+  candidates.assign(1, {id, adjusted[static_cast<size_t>(id)], 1});
+  return id;
+}
+
 TokenId Sampler::State::choose(std::span<const float> adjusted, int64_t position) {
   const float best = engine::checked_max(adjusted);
+  if (greedy()) return keep(engine::first_equal(adjusted, best), adjusted);
   candidates.clear();
-  if (greedy()) {
-    const TokenId id = engine::first_equal(adjusted, best);
-    candidates.push_back({id, best, 1});
-    return id;
-  }
   const bool whole = !typical() && !has_top_k();  // the first step left sees every token
   bool ranked = whole && options.top_p < 1;
   if (ranked) {
@@ -210,7 +213,12 @@ TokenId Sampler::sample(std::span<const float> logits, int64_t position) {
   if (static_cast<int64_t>(logits.size()) != state_->vocab_size) {
     throw Error(Errc::bad_request, fmt::format("{} logits for a vocabulary of {}", logits.size(), state_->vocab_size));
   }
-  return state_->choose(state_->adjust(logits), position);
+  State& s = *state_;
+  if (s.greedy() && !s.moves_logits) {  // the best of all, where none of the forbidden is; without a copy of them
+    const RankedLogit best = {argmax(logits), 0};
+    if (decides({&best, 1})) return s.keep(best.id, logits);
+  }
+  return s.choose(s.adjust(logits), position);
 }
 
 int64_t Sampler::n_ranked() const noexcept {

@@ -230,6 +230,47 @@ TEST(Sampler, TheBestLogitsDecideWhereNoneIsForbidden) {
   }
 }
 
+// The best of all is looked for first; where it is forbidden, the best of the rest is what comes, and the candidate left
+// says the same.
+TEST(Sampler, GreedyIsTheBestOfWhatIsNotForbidden) {
+  constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+  SamplerOptions options;
+  options.temperature = 0;
+  options.logit_bias = {{3, kMinusInfinity}, {70, kMinusInfinity}};
+  Sampler sampler(options, 200);
+  std::vector<float> logits(200, 0.5f);
+  const auto expect = [&](TokenId id) {
+    EXPECT_EQ(sampler.sample(logits, 0), id);
+    ASSERT_EQ(sampler.candidates().size(), 1u);
+    EXPECT_EQ(sampler.candidates()[0].id, id);
+    EXPECT_EQ(sampler.candidates()[0].logit, logits[static_cast<size_t>(id)]);
+  };
+  logits[130] = 2;
+  expect(130);
+  logits[70] = 2;  // the first of two best ones, and forbidden
+  expect(130);
+  logits[3] = 9;
+  expect(130);
+  logits[0] = 2;
+  expect(0);
+  logits[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(sampler.sample(logits, 0), Error);
+  options.logit_bias.clear();
+  for (TokenId id = 0; id < 200; ++id) options.logit_bias.push_back({id, kMinusInfinity});
+  EXPECT_THROW(Sampler(options, 200).sample(std::vector<float>(200, 1.0f), 0), Error);
+}
+
+TEST(Sampler, TheFirstEqualOfAnySizeAnywhere) {
+  for (const size_t size : {1u, 63u, 64u, 65u, 127u, 128u, 200u}) {
+    std::vector<float> logits(size, -1.0f);
+    EXPECT_EQ(engine::first_equal(logits, 1.0f), static_cast<TokenId>(size)) << size;
+    for (size_t i = size; i-- > 0;) {
+      logits[i] = 1.0f;
+      EXPECT_EQ(engine::first_equal(logits, 1.0f), static_cast<TokenId>(i)) << size;
+    }
+  }
+}
+
 TEST(Sampler, TemperatureZeroIsTheLargestLogitAndTheLowestIdAmongEquals) {
   SamplerOptions o;
   o.temperature = 0;

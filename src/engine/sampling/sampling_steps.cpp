@@ -112,7 +112,14 @@ float checked_max(std::span<const float> logits) {
 }
 
 TokenId first_equal(std::span<const float> logits, float value) noexcept {
-  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), value) - logits.begin());
+  size_t begin = 0;  // of the first block that has it: blocks are asked whole, so that the compiler can use vectors
+  for (; begin + kBlock <= logits.size(); begin += kBlock) {
+    int32_t is_there = 0;
+    for (size_t i = 0; i < kBlock; ++i) is_there |= static_cast<int32_t>(logits[begin + i] == value);
+    if (is_there != 0) break;
+  }
+  return static_cast<TokenId>(std::find(logits.begin() + static_cast<std::ptrdiff_t>(begin), logits.end(), value) -
+                              logits.begin());
 }
 
 void apply_penalties(std::span<float> logits, std::span<const TokenId> window, float repeat, float frequency,
