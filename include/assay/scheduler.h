@@ -123,9 +123,10 @@ class Scheduler {  // threads: as each function says
   SchedulerFigures figures() const;
 
   // By one thread. step: runs one batch: the next token of every running request and parts of prompts; false where
-  // nothing is left to do. run: steps until asked to stop, sleeping while there is nothing to do.
+  // nothing is left to do. run: steps until asked to stop, sleeping while there is nothing to do; after_step is called
+  // once a step's events are out.
   bool step();
-  void run(std::stop_token stop);
+  void run(std::stop_token stop, const std::function<void()>& after_step = {});
 
   const Context& context() const noexcept;
 

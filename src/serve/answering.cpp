@@ -122,7 +122,7 @@ asio::awaitable<void> Server::State::complete(Connection& c, Exchange& e, api::W
   };
   const api::Asked asked = co_await serve::on_workers<api::Asked>(workers, read_body);
   e.user = asked.draft.user;
-  const auto flow = std::make_shared<Flow>(io);
+  const auto flow = std::make_shared<Flow>(io, bell);
   std::vector<RequestId> ids;
   const auto deadline =
       e.begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.request_s_max));

@@ -394,7 +394,7 @@ void Server::run(const std::function<bool()>& ends) {
   {
     const std::jthread steps([&s](std::stop_token stop) {
       try {
-        s.scheduler.run(stop);
+        s.scheduler.run(stop, [&s] { s.bell.ring(); });
       } catch (const std::exception& error) {
         s.step_failure = error.what();
         s.has_failed = true;

@@ -146,6 +146,7 @@ struct Server::State {
   serve::HttpLimits limits;
   std::unique_ptr<boost::asio::ssl::context> tls;  // null: HTTP in the clear
   boost::asio::io_context io{1};
+  serve::Bell bell{io};
   boost::asio::ip::tcp::acceptor acceptor{io};
   boost::asio::thread_pool workers{2};  // bodies, templates, tokenizers
   std::unique_ptr<Embedder> embedder;   // made by the first request for embeddings, by the thread that runs them

@@ -149,6 +149,7 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
   parked.reserve(static_cast<size_t>(n) + 1);
   running_ids.reserve(2 * static_cast<size_t>(n) + 1);
   parts.reserve(static_cast<size_t>(n));
+  first_draws.reserve(static_cast<size_t>(n));
   asks.reserve(static_cast<size_t>(n));
   figures.n_running_max = n;
   figures.n_waiting_max = options.n_waiting_max;
@@ -238,9 +239,11 @@ SchedulerFigures Scheduler::figures() const {
 
 bool Scheduler::step() { return state_->step(); }
 
-void Scheduler::run(std::stop_token stop) {
+void Scheduler::run(std::stop_token stop, const std::function<void()>& after_step) {
   while (!stop.stop_requested()) {
-    if (step()) continue;
+    const bool goes_on = step();
+    if (after_step) after_step();
+    if (goes_on) continue;
     std::unique_lock lock(state_->mutex);
     const auto wakes = [this] {
       return state_->queue.size() > 0 || !state_->cancelled_ids.empty() || state_->has_resumed;

@@ -1,5 +1,6 @@
 // What comes of a run: tokens drawn, guesses kept or not, requests that end.
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -23,7 +24,34 @@ void Scheduler::State::draw(Job& job, int64_t i_output) {
     const auto wide = answer.wants_wide() ? context.state().read_logits(i_output) : std::span<const double>();
     answer.draw(context.batch_logits(i_output), wide);
   }
-  if (job.n_answer() == 1) job.drew_first = Clock::now();
+}
+
+// The first token of every part at once: each draw looks at as many logits as the vocabulary has tokens, and what two of
+// them have in common nobody changes. Left to draw() is what asks its submitter (a mask), reads the one row of doubles
+// that the context has (logprobs), or has its best logits already.
+void Scheduler::State::draw_first() {
+  first_draws.clear();
+  for (engine::BatchPart& part : parts) {
+    if (part.job == nullptr || part.i_output < 0 || part.job->request.generate.n_predict == 0) continue;
+    const engine::Answer& answer = part.job->answer;
+    if (answer.has_mask() || answer.wants_wide() || (request.n_ranked > 0 && answer.n_ranked() > 0)) continue;
+    try {
+      part.logits = context.batch_logits(part.i_output);
+    } catch (const Error&) {
+      continue;  // draw() meets it again, as the failure of this answer
+    }
+    first_draws.push_back(&part);
+  }
+  if (first_draws.size() < 2) return;
+  context.state().pool.run(static_cast<int64_t>(first_draws.size()), [this](int64_t i, int) {
+    engine::BatchPart& part = *first_draws[static_cast<size_t>(i)];
+    try {
+      part.job->answer.draw(part.logits);
+    } catch (...) {
+      part.failure = std::current_exception();
+    }
+    part.is_drawn = true;
+  });
 }
 
 // After a draw, or where there is none to make; n_positions: how many hold what was drawn before.
@@ -69,7 +97,12 @@ bool Scheduler::State::draw_part(const engine::BatchPart& part) {
   int64_t n_positions = part.n_before + part.n_tokens - part.n_guesses, n_accepted = 0;
   bool is_done = false;
   for (;; ++n_positions, ++n_accepted) {
-    draw(job, part.i_output + n_accepted);
+    if (n_accepted > 0 || !part.is_drawn) {
+      draw(job, part.i_output + n_accepted);
+    } else if (part.failure != nullptr) {
+      std::rethrow_exception(part.failure);
+    }
+    if (job.n_answer() == 1) job.drew_first = Clock::now();
     const TokenId token = job.answer.ids().back();
     job.tokens.push_back(token);
     {
@@ -97,6 +130,7 @@ bool Scheduler::State::draw_part(const engine::BatchPart& part) {
 }
 
 void Scheduler::State::draw_all() {
+  draw_first();
   for (const engine::BatchPart& part : parts) {
     if (part.job == nullptr || part.i_output < 0) continue;
     bool is_done = false;

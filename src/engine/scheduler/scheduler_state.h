@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
@@ -73,6 +74,10 @@ struct BatchPart {
   int64_t n_tokens = 0, n_guesses = 0;
   int64_t i_output = -1;   // its first output, of 1 + n_guesses; -1: it has none
   bool is_answer = false;  // a token of an answer, not of a prompt or of what is read again
+  // Of its first draw, where that is made beside the others'.
+  std::span<const float> logits = {};
+  bool is_drawn = false;
+  std::exception_ptr failure = {};  // why there is no token
 };
 
 // The masks of the draws that a batch is for, asked while it runs where the best logits are found before the draw.
@@ -137,6 +142,7 @@ struct Scheduler::State {
 
   // What comes of it.
   void draw_all();
+  void draw_first();
   bool draw_part(const engine::BatchPart& part);
   void draw(Job& job, int64_t i_output);
   bool is_over(Job& job, int64_t n_positions, FinishReason& reason, bool& context_full) const;
@@ -170,7 +176,8 @@ struct Scheduler::State {
   Jobs held;     // stand aside until they are resumed; parked has room for them all
   std::vector<BatchToken> batch;
   std::vector<engine::BatchPart> parts;
-  std::vector<Job*> prompts;  // of add_prompts, kept
+  std::vector<engine::BatchPart*> first_draws;  // of draw_first, kept
+  std::vector<Job*> prompts;                    // of add_prompts, kept
   std::vector<engine::DraftAsk> asks;
   int64_t n_outputs = 0;     // of the batch
   RunRequest request;        // of the batch at work: the best logits that the context finds by itself

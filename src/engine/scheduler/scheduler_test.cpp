@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -151,6 +152,27 @@ TEST_F(SchedulerTest, ABadDrawFailsItsRequestAlone) {
   expect_as_alone(good, outcomes_[fine]);
   EXPECT_FALSE(scheduler.cancel(thrown));
   EXPECT_EQ(scheduler.figures().n_cancelled, 1);
+  EXPECT_EQ(scheduler.figures().n_failed, 1);
+}
+
+// First tokens of a step are drawn beside one another, by the pool's threads: one that fails is that request's failure.
+TEST_F(SchedulerTest, ADrawThatFailsBesideOthersIsItsOwn) {
+  options_.context.n_threads = 3;
+  Scheduler scheduler(model_, options_);
+  Request bad = varied(0);
+  bad.generate.mask = {};
+  bad.generate.n_top_logprobs = -1;
+  bad.generate.sampling.logit_bias.clear();
+  for (TokenId id = 0; id < 96; ++id)
+    bad.generate.sampling.logit_bias.push_back({id, -std::numeric_limits<float>::infinity()});
+  std::map<RequestId, Request> good;
+  for (int i = 1; i < 3; ++i) good[*scheduler.submit(varied(i), sink())] = varied(i);
+  const RequestId failing = *scheduler.submit(bad, sink());
+  good[*scheduler.submit(varied(5), sink())] = varied(5);
+  run(scheduler);
+  EXPECT_THAT(outcomes_[failing].failure, HasSubstr("the logit bias forbids all of them"));
+  EXPECT_TRUE(outcomes_[failing].ids.empty());
+  for (const auto& [id, request] : good) expect_as_alone(request, outcomes_[id]);
   EXPECT_EQ(scheduler.figures().n_failed, 1);
 }
 
@@ -314,7 +336,7 @@ TEST_F(SchedulerTest, ServesThreadsAndEndsWhenAsked) {
   Scheduler scheduler(model_, options_);
   std::mutex mutex;
   std::condition_variable all_over;
-  int n_over = 0;
+  int n_over = 0, n_over_told = 0;
   std::map<RequestId, std::vector<TokenId>> ids;
   const RequestSink count = [&](RequestId id, const RequestEvent& event) {
     const std::lock_guard lock(mutex);
@@ -323,7 +345,12 @@ TEST_F(SchedulerTest, ServesThreadsAndEndsWhenAsked) {
   };
   std::map<RequestId, Request> requests;
   {
-    const std::jthread steps([&](std::stop_token stop) { scheduler.run(stop); });
+    const std::jthread steps([&](std::stop_token stop) {
+      scheduler.run(stop, [&] {
+        const std::lock_guard told(mutex);
+        n_over_told = n_over;
+      });
+    });
     std::vector<std::jthread> clients;
     for (int c = 0; c < 3; ++c) {
       clients.emplace_back([&, c] {
@@ -339,6 +366,7 @@ TEST_F(SchedulerTest, ServesThreadsAndEndsWhenAsked) {
     std::unique_lock lock(mutex);
     ASSERT_TRUE(all_over.wait_for(lock, std::chrono::seconds(60), [&] { return n_over == 24; }));
   }
+  EXPECT_EQ(n_over_told, 24);  // the last step is followed by the call as well
   for (const auto& [id, request] : requests) {
     Context context(model_, {.n_ctx = 128, .n_threads = 1});
     EXPECT_EQ(ids[id], Generator(context).run(request.prompt, request.generate).ids);
