@@ -10,6 +10,7 @@ import http.client
 import itertools
 import json
 import re
+import selectors
 import socket
 import statistics
 import subprocess
@@ -75,43 +76,74 @@ def pieces_of(reply, text_of):
     return [at for at, line in lines if (choices := json.loads(line[6:]).get("choices")) and text_of(choices[0])]
 
 
-def client(port, tokens, until, tally, lock):
-    try:
-        ask_back_to_back(port, tokens, until, tally, lock)
-    except Exception as error:  # pylint: disable=broad-except  # a client that falls silent would make the others look quick
-        with lock:
-            tally["failures"].append(repr(error))
+class Answer:
+    """One request on its way. What comes is kept as it comes, with its time: it is read once the round is over, for the servers want the processors until then."""
+
+    def __init__(self, port, tokens):
+        body = json.dumps({"messages": [{"role": "user", "content": f"Tell me a story about the number {next(fresh)}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True})
+        self.begun, self.parts = time.monotonic(), []
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    def read(self):
+        """False: it is whole."""
+        part = self.socket.recv(1 << 16)
+        if part:
+            self.parts.append((time.monotonic(), part))
+        else:
+            self.socket.close()
+        return bool(part)
+
+    def times(self):
+        """When each piece with a text came."""
+        assert self.parts and self.parts[0][1].startswith(b"HTTP/1.1 200 "), self.parts[:1]
+        assert b"data: [DONE]" in b"".join(part for _, part in self.parts[-2:]), "an answer without its end"
+        found, rest = [], b""
+        for at, part in self.parts:
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                if line.startswith(b"data: {") and (choices := json.loads(line[6:]).get("choices")) and choices[0]["delta"].get("content"):
+                    found.append(at)
+        return found
 
 
-def ask_back_to_back(port, tokens, until, tally, lock):
-    while time.monotonic() < until:
-        body = {"messages": [{"role": "user", "content": f"Tell me a story about the number {next(fresh)}."}], "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True}
-        begun = time.monotonic()
-        reply = post(port, "/v1/chat/completions", body)
-        times = pieces_of(reply, lambda choice: choice["delta"].get("content"))
-        with lock:
-            # An answer has `tokens` tokens (ignore_eos); pieces may hold several. What comes after the end of the round
-            # comes while some clients have ended already, so it counts no more than the time does.
-            tally["tokens"] += tokens * sum(at <= until for at in times) / max(len(times), 1)
-            tally["first"] += [at - begun for at in times[:1]]  # none where no token had a text
-            tally["gaps"] += [b - a for a, b in zip(times, times[1:])]
+def ask_back_to_back(port, clients, tokens, until):
+    """All answers of a round. One thread has all clients: threads of their own would take more of the processors that the servers want."""
+    answers = []
+    with selectors.DefaultSelector() as ready:
+        def ask():
+            answers.append(Answer(port, tokens))
+            ready.register(answers[-1].socket, selectors.EVENT_READ, answers[-1])
+        for _ in range(clients):
+            ask()
+        while ready.get_map():
+            events = ready.select(PATIENCE_S)
+            assert events, "a server fell silent"
+            for key, _ in events:
+                if not key.data.read():
+                    ready.unregister(key.fileobj)
+                    if time.monotonic() < until:
+                        ask()
+    return answers
 
 
 def round_of(port, clients, tokens, seconds, n_idle):
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(n_idle)]
-    tally, lock = {"tokens": 0, "first": [], "gaps": [], "failures": []}, threading.Lock()
     begun = time.monotonic()
-    threads = [threading.Thread(target=client, args=(port, tokens, begun + seconds, tally, lock)) for _ in range(clients)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    until = begun + seconds
+    answers = ask_back_to_back(port, clients, tokens, until)
     for s in idle:
         s.close()
-    if tally["failures"]:
-        sys.exit(f"port {port}: {len(tally['failures'])} of {clients} clients failed: {tally['failures'][0]}")
-    gaps = sorted(tally["gaps"]) or [0]
-    return tally["tokens"] / seconds, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(tally["first"] or [0])
+    n_tokens, first, gaps = 0, [], []
+    for answer in answers:
+        times = answer.times()
+        # An answer has `tokens` tokens (ignore_eos); pieces may hold several. What comes after the end of the round
+        # comes while some clients have ended already, so it counts no more than the time does.
+        n_tokens += tokens * sum(at <= until for at in times) / max(len(times), 1)
+        first += [at - answer.begun for at in times[:1]]  # none where no token had a text
+        gaps += [b - a for a, b in zip(times, times[1:])]
+    gaps = sorted(gaps) or [0]
+    return n_tokens / seconds, 1000 * gaps[int(0.99 * (len(gaps) - 1))], 1000 * statistics.median(first or [0])
 
 
 def bench(program, model, tokens, threads, *more):
