@@ -97,7 +97,7 @@ class Answer:
     def times(self):
         """When each piece with a text came."""
         assert self.parts and self.parts[0][1].startswith(b"HTTP/1.1 200 "), self.parts[:1]
-        assert b"data: [DONE]" in b"".join(part for _, part in self.parts[-2:]), "an answer without its end"
+        assert b"data: [DONE]" in b"".join(part for _, part in self.parts), "an answer without its end"
         found, rest = [], b""
         for at, part in self.parts:
             *lines, rest = (rest + part).split(b"\n")
