@@ -53,6 +53,7 @@ Response error_response(const api::ApiError& error) {
   if (error.status == 500) response.headers.emplace_back("x-should-retry", "false");
   if (error.status == 405) response.headers.emplace_back("Allow", error.allow);
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (error.status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
 
@@ -210,7 +211,8 @@ std::optional<serve::Response> Server::State::quick(const serve::HttpRequest& re
     return response;
   }
   if (path == "/health") {
-    return draining ? serve::Response{503, R"({"status":"draining"})"} : serve::Response{200, R"({"status":"ok"})"};
+    if (!draining) return serve::Response{200, R"({"status":"ok"})"};
+    return serve::Response{503, R"({"status":"draining"})", "application/json", {{"Retry-After", "1"}}};
   }
   if (const serve::PageFile* file = serve::find_page(path)) {
     serve::Response response{200, std::string(file->text), std::string(file->content_type)};

@@ -352,7 +352,6 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
   }
   Response response = serve::error_response(*failure);
   if (failure->status == 429) response.headers.emplace_back("Retry-After", std::to_string(retry_after_s()));
-  if (failure->status == 503) response.headers.emplace_back("Retry-After", "1");
   ++metrics.refused[failure->code.empty() ? std::to_string(failure->status) : failure->code];
   co_await send(c, e, std::move(response));
 }

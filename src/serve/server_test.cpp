@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <thread>
@@ -378,6 +379,35 @@ TEST_F(ServerTest, DrainFinishesWhatRunsAndRefusesTheRest) {
   EXPECT_THAT(whole.body, HasSubstr("\"finish_reason\":\"length\""));
   EXPECT_TRUE(whole.body.ends_with("data: [DONE]\n\n"));
   stop();
+}
+
+TEST_F(ServerTest, DrainTellsWhenToAskAgain) {
+  options_.scheduler.context.n_ctx = 100'000;
+  start();
+  {
+    Client running(server_->port());
+    running.send(post("/v1/completions", R"({"prompt": "a", "ignore_eos": true, "stream": true})"));
+    ASSERT_TRUE(running.receive_until("data: "));
+    ends_ = true;
+    const auto ask = [this](const std::string& request) {
+      Client client(server_->port());
+      client.send(request);
+      return client.reply();
+    };
+    const std::string health = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    Reply reply = ask(health);
+    for (int i = 0; i < 10'000 && reply.status == 200; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      reply = ask(health);
+    }
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_THAT(reply.head, HasSubstr("Retry-After: 1"));
+    reply = ask(post("/v1/completions", R"({"prompt": "a"})"));
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_THAT(reply.head, HasSubstr("Retry-After: 1"));
+    EXPECT_THAT(reply.body, HasSubstr("\"code\":\"draining\""));
+  }
+  stop();  // the client has gone, so nothing is left to wait for
 }
 
 TEST_F(ServerTest, DrainTellsWhatItCutsShort) {
