@@ -236,22 +236,24 @@ void end_block() {
   }
 }
 
-// Ends chunk `chunk`: ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)). After the last one the chains are the sums of all.
+// Ends chunk `chunk`: ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)). After the last one the chains are the sums of all. Level by level, each of all outputs:
+// so their loads are on their way together.
 void end_chunk(uint chunk) {
-  const uint n_ones = findLSB(~chunk);  // sums of 1, 2, 4 chunks that end with it
+  const uint n_ones = findLSB(~chunk), n = kWaiting / 3u;  // n_ones: sums of 1, 2, 4 chunks that end with it
+  [[dont_unroll]] for (uint level = 0u; level < n_ones; ++level) {
+    UNROLL for (uint f = 0u; f < kRowFragments; ++f) {
+      UNROLL for (uint g = 0u; g < kTokenFragments; ++g) {
+        const uint o = f * kColumnFragments + g, at = level * n + (f * kTokenFragments + g) * n_elements(chains[o]);
+        UNROLL for (uint i = 0u; i < n_elements(chains[o]); ++i) element(chains[o], i) = add_normal(waiting[at + i], element(chains[o], i));
+      }
+    }
+  }
+  if (chunk == 7u) return;
   UNROLL for (uint f = 0u; f < kRowFragments; ++f) {
     UNROLL for (uint g = 0u; g < kTokenFragments; ++g) {
-      const uint o = f * kColumnFragments + g;
-      UNROLL for (uint i = 0u; i < n_elements(chains[o]); ++i) {
-        const uint at = 3u * ((f * kTokenFragments + g) * n_elements(chains[o]) + i);
-        float sum = element(chains[o], i);
-        for (uint level = 0u; level < n_ones; ++level) sum = add_normal(waiting[at + level], sum);
-        if (chunk < 7u) {
-          waiting[at + n_ones] = sum;
-          sum = 0.0;
-        }
-        element(chains[o], i) = sum;
-      }
+      const uint o = f * kColumnFragments + g, at = n_ones * n + (f * kTokenFragments + g) * n_elements(chains[o]);
+      UNROLL for (uint i = 0u; i < n_elements(chains[o]); ++i) waiting[at + i] = element(chains[o], i);
+      chains[o] = no_reals();
     }
   }
 }
@@ -307,17 +309,17 @@ void main() {
   fetch(0u);
   keep(0u);
   barrier();
-  for (uint s = 0u; s < n_stages; ++s) {
+  for (uint s = 0u;; ++s) {
+    if ((s & 3u) == 0u) {
+      for (; chunk < 8u && s / 4u >= (chunk + 1u) * kBlocks / 8u; ++chunk) end_chunk(chunk);  // chunks that end before this block, empty ones too
+    }
+    if (s == n_stages) break;
     if (s + 1u < n_stages) fetch(s + 1u);
     multiply(s & 1u);
-    if ((s & 3u) == 3u) {
-      for (; s / 4u >= (chunk + 1u) * kBlocks / 8u; ++chunk) end_chunk(chunk);  // chunks that end before this block, empty ones too
-      end_block();
-    }
+    if ((s & 3u) == 3u) end_block();
     if (s + 1u < n_stages) keep(s + 1u);
     barrier();
   }
-  for (; chunk < 8u; ++chunk) end_chunk(chunk);
   write_outputs();
   write_slow_tokens();
 }
