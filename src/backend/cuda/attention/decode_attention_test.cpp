@@ -83,10 +83,8 @@ void check_case(const Case& c) {
   constexpr float kEpsQ = 1e-5f, kEpsK = 1e-6f;
   const int64_t n = c.n_past + 1, kv_width = c.n_kv_heads * c.head_dim, q_width = c.n_heads * c.head_dim;
   ops::ExecutorOptions options;
-  options.n_ctx = n + 2;
-  options.n_sequences = 2;
-  options.cache_k = c.type_k;
-  options.cache_v = c.type_v;
+  options.n_ctx = n + 2, options.n_sequences = 2;
+  options.cache_k = c.type_k, options.cache_v = c.type_v;
   const ops::CacheLayer layer{c.n_kv_heads, c.head_dim, c.window};
   KvCache cache(std::span(&layer, 1), options);
   take_test_pages(cache, options.n_sequences, n);
