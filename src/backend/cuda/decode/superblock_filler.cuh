@@ -32,8 +32,6 @@ struct Kind {
   static constexpr bool kSingle = single, kByExpert = by_expert;
   static constexpr int kHalves =
       columns / 64;  // of a tile: 64 columns, which are both planes of 32 tokens, or the one of 64
-  // Whether tiles of which half of the columns have tokens are multiplied by half.
-  static constexpr bool kHasNarrow = by_expert && kHalves == 2;
   __host__ __device__ static constexpr int column_of(int token, int plane) {
     return planes == 1 ? token : token / 32 * 64 + plane * 32 + token % 32;
   }
@@ -246,34 +244,7 @@ struct Filler {
       ring.next(L::kRoom.columns);
     }
   }
-  // By experts hardly a tile has the rows of the one before, so they come from memory: with every superblock that of the
-  // block's next tile is fetched to the second-level cache, for only one or two stages of rows are under way.
-  __device__ void fill_rows_of_experts() const {
-    using Format = typename F::First;
-    Ring ring;
-    const int n_items = items_of<Kind>(tasks, walk), step = static_cast<int>(gridDim.x);
-    int i = static_cast<int>(blockIdx.x);
-    if (i >= n_items) return;
-    TilePlace at = place_of<Kind>(tasks, Item(walk, i));
-    for (; i < n_items; i += step) {
-      const bool has_next = i + step < n_items;
-      const TilePlace next = has_next ? place_of<Kind>(tasks, Item(walk, i + step)) : at;
-      for (int block = 0; block < tasks.n_blocks; ++block) {
-        const uint32_t full = s.rows_full(ring.stage);
-        wait_phase(s.free_of(full), ring.phase ^ 1);
-        fill_rows_of<Format>(at, block, ring.stage, full);
-        if (has_next) {
-#pragma unroll
-          for (int part = 0; part < Format::kParts; ++part)
-            fetch_box(maps.rows[0][part], block * Format::part(part).bytes, next.row_0);
-        }
-        ring.next(L::kRoom.rows);
-      }
-      at = next;
-    }
-  }
   __device__ void fill_rows() const {
-    if constexpr (Kind::kByExpert) return fill_rows_of_experts();
     for_each_superblock(s.rows_full(0), L::kRoom.rows, [&](const TilePlace& at, int block, int stage, uint32_t full) {
       is_second(at) ? fill_rows_of<typename F::Second>(at, block, stage, full)
                     : fill_rows_of<typename F::First>(at, block, stage, full);
@@ -289,8 +260,6 @@ struct Filler {
                block * Format::part(i).bytes, at.row_0, full);
     }
   }
-  // Half of the columns are all that such a tile multiplies.
-  __device__ static bool is_narrow(const TilePlace& at) { return Kind::kHasNarrow && at.n_tokens <= Kind::kTokens / 2; }
   // Sums of the activations for the formats with minima, for the others scales of the rows.
   __device__ void fill_scalars(int t) const {
     for_each_superblock(
@@ -298,7 +267,6 @@ struct Filler {
           const bool has_min = is_second(at) ? F::Second::kHasMin : F::First::kHasMin;
 #pragma unroll
           for (int column = t; column < kColumns; column += kScalarThreads) {
-            if (is_narrow(at) && column >= kColumns / 2) continue;
             const int token = Kind::token_of(column), plane = Kind::plane_of(column);
             const int64_t i = int64_t{min(at.token_0 + token, tasks.n_tokens - 1)} * tasks.n_blocks + block;
             if (plane == 0) s.token_d(stage)[token] = tasks.x.d[i];

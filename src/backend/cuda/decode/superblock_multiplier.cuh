@@ -27,7 +27,7 @@ struct Multiplier : TreeChains<Kind> {
   using F = typename Kind::F;
   using Products = SuperblockProducts<Kind>;
   static constexpr int kPlanes = Kind::kPlanes, kHalves = Kind::kHalves;
-  static constexpr bool kSingle = Kind::kSingle, kInTurns = Products::kInTurns;  // but for narrow tiles
+  static constexpr bool kSingle = Kind::kSingle, kInTurns = Products::kInTurns;
   const GroupMaps& maps;
   const uint32_t filled_of_row;
   Products products;
@@ -53,10 +53,8 @@ struct Multiplier : TreeChains<Kind> {
   }  // of activations
 
   // A superblock. While the tensor cores have one half of the columns the other's sums are shifted, or become terms.
-  template <class Format, bool kNarrow = false>
+  template <class Format>
   __device__ void add_superblock(const Ring& rows, const Ring& columns, const Ring& scalars) {
-    constexpr bool kAtOnce = Products::template kAtOnce<kNarrow>;  // in turns
-    constexpr int kUsed = Products::template kUsed<kNarrow>;
     const uint32_t stage = s.rows(rows.stage), row = static_cast<uint32_t>(t / 32 * 16);
     const uint64_t from = swizzled_columns(s.columns(columns.stage));
     Format w;
@@ -69,13 +67,13 @@ struct Multiplier : TreeChains<Kind> {
       w.unpack(stage, row, i, a[2 * i], a[2 * i + 1]);
       if (i == 0) {
         wait_phase(s.columns_full(columns.stage), columns.phase);
-        if constexpr (kAtOnce) take_turn(group());
+        if constexpr (kInTurns) take_turn(group());
       }
       begin_products();
-      products.template multiply_high_digits<Format, 0, kNarrow>(a, i, from);
+      products.template multiply_high_digits<Format, 0>(a, i, from);
       end_products();
     }
-    if constexpr (kUsed == 2 && !kAtOnce) {
+    if constexpr (kHalves == 2 && !kInTurns) {
       begin_products();
 #pragma unroll
       for (int i = 0; i < 4; ++i) products.template multiply_high_digits<Format, 1>(a, i, from);
@@ -89,21 +87,21 @@ struct Multiplier : TreeChains<Kind> {
       const float* d = s.row_d(scalars.stage) + t / 32 * 16 + t % 32 / 4;
       w.d[0] = {d[0], 0.0f}, w.d[1] = {d[8], 0.0f};
     }
-    if constexpr (kAtOnce) {
+    if constexpr (kInTurns) {
       wait_products<1>();
       give_turn(group());
       wait_products<0>();
     } else {
-      wait_products<kUsed - 1>();
+      wait_products<kHalves - 1>();
     }
-    products.template multiply_low_digits<Format, 0, kNarrow>(w, a, from, sums_at(scalars));
-    if constexpr (kUsed == 2) {
-      if constexpr (!kAtOnce) {
+    products.template multiply_low_digits<Format, 0>(w, a, from, sums_at(scalars));
+    if constexpr (kHalves == 2) {
+      if constexpr (!kInTurns) {
         wait_products<1>();
         products.template multiply_low_digits<Format, 1>(w, a, from, sums_at(scalars));
       }
-      wait_products<kAtOnce ? 0 : 1>();
-      if constexpr (kAtOnce) this->free_columns(columns);
+      wait_products<kInTurns ? 0 : 1>();
+      if constexpr (kInTurns) this->free_columns(columns);
       add_terms<0>(w, scalars);
       if constexpr (Format::kHasMin && kPlanes == 1) {
         begin_products();
@@ -112,8 +110,8 @@ struct Multiplier : TreeChains<Kind> {
       }
     }
     wait_products<0>();
-    if constexpr (!kAtOnce) this->free_columns(columns);
-    add_terms<kUsed - 1>(w, scalars);
+    if constexpr (!kInTurns) this->free_columns(columns);
+    add_terms<kHalves - 1>(w, scalars);
     is_new = false;
     __syncwarp();
     if (t % 32 == 0) arrive(s.free_of(s.scalars_full(scalars.stage)));
@@ -159,7 +157,6 @@ struct Multiplier : TreeChains<Kind> {
     Ring rows, columns, scalars;
     const int n_items = items_of<Kind>(tasks, walk);
     if (kInTurns && group() == 1) give_turn(1);
-    if (Kind::kHasNarrow) this->clear();  // what a narrow tile does not make
     for (int i = static_cast<int>(blockIdx.x); i < n_items; i += static_cast<int>(gridDim.x)) {
       const Item item(walk, i);
       const TilePlace at = place_of<Kind>(tasks, item);
@@ -174,8 +171,6 @@ struct Multiplier : TreeChains<Kind> {
         }
         if (F::kMixed && (walk.second >> at.task & 1) != 0) {
           add_superblock<typename F::Second>(rows, columns, scalars);
-        } else if (Kind::kHasNarrow && at.n_tokens <= Kind::kTokens / 2) {
-          add_superblock<typename F::First, Kind::kHasNarrow>(rows, columns, scalars);
         } else {
           add_superblock<typename F::First>(rows, columns, scalars);
         }
@@ -184,7 +179,7 @@ struct Multiplier : TreeChains<Kind> {
         scalars.next(L::kRoom.scalars);
         if constexpr (kSingle) {
           this->end_single(chunk, filled, columns);
-          chunk = __ffs(static_cast<int>(filled & ~1u << chunk)) - 1;
+          chunk = __ffs(static_cast<int>(filled & (~1u << chunk))) - 1;
         }
       }
       if constexpr (kSingle) {

@@ -19,20 +19,16 @@ struct SuperblockProducts {
   // All columns are multiplied at once, the high digits by one group at a time, so that terms of one group fall into
   // products of the other. Fewer instructions than by halves; which is faster was measured.
   static constexpr bool kInTurns = kPlanes == 1 && kHalves == 2 && F::kHasMin && !F::kMixed;
-  template <bool kNarrow>
-  static constexpr bool kAtOnce = kInTurns && !kNarrow;
-  template <bool kNarrow>
-  static constexpr int kUsed = kNarrow ? 1 : kHalves;  // halves
   int32_t sum[kColumns / 2];
   float of_minima[kHalves][32];  // of 64 columns each
 
   __device__ static uint64_t columns_of(uint64_t stage, int weight, int half) {
     return later_columns(stage, static_cast<uint32_t>(weight / 128 * L::kPanelBytes + half * 64 * 128 + weight % 128));
   }
-  template <class Format, int kHalf, bool kAccumulate, bool kNarrow>
+  template <class Format, int kHalf, bool kAccumulate>
   __device__ void multiply_high(const uint32_t (&a)[4], uint64_t stage, int weight) {
     const uint64_t b = columns_of(stage, weight, kHalf);
-    if constexpr (kAtOnce<kNarrow>) {
+    if constexpr (kInTurns) {
       multiply_bytes_unsigned<kAccumulate>(sum, a, b);
     } else if constexpr (Format::kSigned) {
       multiply_half_signed<kAccumulate, 32 * kHalf>(sum, a, b);
@@ -41,19 +37,19 @@ struct SuperblockProducts {
     }
   }
   // Step i of four.
-  template <class Format, int kHalf, bool kNarrow = false>
+  template <class Format, int kHalf>
   __device__ void multiply_high_digits(const Fragments (&a)[8], int i, uint64_t from) {
     if (i == 0) {
-      multiply_high<Format, kHalf, false, kNarrow>(a[0].high, from, Format::first(0));
+      multiply_high<Format, kHalf, false>(a[0].high, from, Format::first(0));
     } else {
-      multiply_high<Format, kHalf, true, kNarrow>(a[2 * i].high, from, Format::first(i));
+      multiply_high<Format, kHalf, true>(a[2 * i].high, from, Format::first(i));
     }
-    multiply_high<Format, kHalf, true, kNarrow>(a[2 * i + 1].high, from, Format::second(i));
+    multiply_high<Format, kHalf, true>(a[2 * i + 1].high, from, Format::second(i));
   }
-  template <int kHalf, bool kNarrow>
+  template <int kHalf>
   __device__ void multiply_low(const uint32_t (&a)[4], uint64_t stage, int weight) {
     const uint64_t b = columns_of(stage, weight, kHalf);
-    if constexpr (kAtOnce<kNarrow>) {
+    if constexpr (kInTurns) {
       multiply_bytes_unsigned<true>(sum, a, b);
     } else {
       multiply_half_unsigned<true, 32 * kHalf>(sum, a, b);
@@ -77,19 +73,19 @@ struct SuperblockProducts {
       }
     }
   }
-  template <int kShift, int kHalf, bool kNarrow>
+  template <int kShift, int kHalf>
   __device__ void shift() {
 #pragma unroll
-    for (int i = 32 * kHalf; i < (kAtOnce<kNarrow> ? 64 : 32 * kHalf + 32); ++i)
+    for (int i = 32 * kHalf; i < (kInTurns ? 64 : 32 * kHalf + 32); ++i)
       sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) << kShift);
   }
 
   // The low digits of half kHalf, in turns of all columns, onto the high ones, and before the last half's the minima of
   // the first.
-  template <class Format, int kHalf, bool kNarrow = false>
+  template <class Format, int kHalf>
   __device__ void multiply_low_digits(const Format& w, const Fragments (&a)[8], uint64_t from, uint32_t sums) {
-    constexpr bool kMinima = Format::kHasMin && (kAtOnce<kNarrow> || kHalf == kUsed<kNarrow> - 1);
-    shift<Format::kShift, kHalf, kNarrow>();
+    constexpr bool kMinima = Format::kHasMin && (kInTurns || kHalf == kHalves - 1);
+    shift<Format::kShift, kHalf>();
     begin_products();
     if constexpr (kMinima) {
       multiply_minima(w, sums, 0);
@@ -98,10 +94,10 @@ struct SuperblockProducts {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      multiply_low<kHalf, kNarrow>(a[2 * i].low, from, Format::first(i));
-      multiply_low<kHalf, kNarrow>(a[2 * i + 1].low, from, Format::second(i));
+      multiply_low<kHalf>(a[2 * i].low, from, Format::first(i));
+      multiply_low<kHalf>(a[2 * i + 1].low, from, Format::second(i));
     }
-    if constexpr (kMinima && kPlanes == 2 && kUsed<kNarrow> == 2) multiply_minima(w, sums, 1);
+    if constexpr (kMinima && kPlanes == 2 && kHalves == 2) multiply_minima(w, sums, 1);
     end_products();
   }
 };

@@ -26,29 +26,20 @@ __device__ int sum_of_warp(int x) {
   return x;
 }
 
-// Where block `own` begins in the order and among the tiles, by what all experts have. Whole tiles come first, those at
-// most half full after them: such a tile takes half the time, so the last round is short.
+// Where block `own` begins in the order and among the tiles, by what all experts have.
 struct OrderPlace {
-  int place = 0, wide = 0, narrow = 0;  // of the experts ahead
-  int n_wide = 0, n_narrow = 0;         // of all
+  int place = 0, tile = 0;  // behind those of the experts ahead
+  int n_tiles = 0;          // of all
 };
-struct TilesOfExpert {
-  int wide, narrow;
-  __device__ TilesOfExpert(int n_pairs, int tile_tokens) {
-    const int rest = n_pairs % tile_tokens;
-    narrow = rest > 0 && 2 * rest <= tile_tokens ? 1 : 0;
-    wide = (n_pairs + tile_tokens - 1) / tile_tokens - narrow;
-  }
-};
+__device__ int tiles_of_expert(int n_pairs, int tile_tokens) { return (n_pairs + tile_tokens - 1) / tile_tokens; }
 __device__ OrderPlace order_place(const int32_t* count, int own, int n_experts, int tile_tokens, int lane) {
   OrderPlace at;
   for (int i = lane; i < n_experts; i += 32) {
-    const TilesOfExpert tiles(count[i], tile_tokens);
-    at.n_wide += tiles.wide, at.n_narrow += tiles.narrow;
-    if (i < own) at.place += count[i], at.wide += tiles.wide, at.narrow += tiles.narrow;
+    const int n_tiles = tiles_of_expert(count[i], tile_tokens);
+    at.n_tiles += n_tiles;
+    if (i < own) at.place += count[i], at.tile += n_tiles;
   }
-  at.place = sum_of_warp(at.place), at.wide = sum_of_warp(at.wide), at.narrow = sum_of_warp(at.narrow);
-  at.n_wide = sum_of_warp(at.n_wide), at.n_narrow = sum_of_warp(at.n_narrow);
+  at.place = sum_of_warp(at.place), at.tile = sum_of_warp(at.tile), at.n_tiles = sum_of_warp(at.n_tiles);
   return at;
 }
 
@@ -99,12 +90,11 @@ __global__ void __launch_bounds__(kGroupingThreads) order_pairs_kernel(const __g
     place += __popc(all);
   });
   const int n_own_pairs = count[own];
-  const TilesOfExpert tiles(n_own_pairs, tokens);
-  for (int i = t; i < tiles.wide + tiles.narrow; i += kGroupingThreads) {
-    const int first = i * tokens, to = i < tiles.wide ? at.wide + i : at.n_wide + at.narrow;
-    task.to.tiles[to] = {own, at.place + first, at.place + min(first + tokens, n_own_pairs)};
+  for (int i = t; i < tiles_of_expert(n_own_pairs, tokens); i += kGroupingThreads) {
+    const int first = i * tokens;
+    task.to.tiles[at.tile + i] = {own, at.place + first, at.place + min(first + tokens, n_own_pairs)};
   }
-  if (own == 0 && t == 0) *task.to.n_tiles = at.n_wide + at.n_narrow;
+  if (own == 0 && t == 0) *task.to.n_tiles = at.n_tiles;
 }
 
 struct GatherRowsTask {

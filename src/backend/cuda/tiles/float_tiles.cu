@@ -91,18 +91,16 @@ template <int kTileTokens>
 class FloatTile {
  public:
   static constexpr int kTokensEach = kTileTokens / 8;
-  static constexpr int kStages = kTokensEach == 8 ? 2 : 4;  // few tokens take less time than a copy
-  static constexpr int kAhead = kTokensEach == 8 ? 1 : 3;  // steps that are loaded, which take longer than few products
-  using Sums = float[kSide][kTokensEach];                  // rows, tokens
+  using Sums = float[kSide][kTokensEach];  // rows, tokens
   static constexpr int kQuads = kSide * kTokensEach / 4, kLevelQuads = kQuads * kThreads;
   static constexpr int kSharedLevels = 2,
                        kLevels = 3;  // of the sums of four lanes and more; three more of those of chunks
   struct Shared {
     float4 pending[kSharedLevels][kQuads][kThreads];
-    float w[kStages][kStepsMax][kRows];
-    float x[kStages][kStepsMax][kTileTokens];
-    float beyond[kAhead * kTileTokens];        // read ahead, used by no one
-    uint64_t arrived[kStages], read[kStages];  // barriers: the stage is there; all warps have read it
+    float w[2][kStepsMax][kRows];
+    float x[2][kStepsMax][kTileTokens];
+    float beyond[kTileTokens];     // read ahead, used by no one
+    uint64_t arrived[2], read[2];  // barriers: the stage is there; all warps have read it
   };
 
   __device__ FloatTile(const TileTask& task, Shared& shared)
@@ -113,7 +111,7 @@ class FloatTile {
         chunk_sums_(lane_sums_ + (kLevels - kSharedLevels) * kLevelQuads) {
     static_assert(kBlockQuads <= kFloatSums / 8);
     if (threadIdx.x == 0) {
-      for (int side = 0; side < kStages; ++side) {
+      for (int side = 0; side < 2; ++side) {
         make_barrier(shared_address(&s_.arrived[side]), 1);
         make_barrier(shared_address(&s_.read[side]), kThreads / 32);
       }
@@ -129,7 +127,7 @@ class FloatTile {
     x_ahead_ = task_.x + int64_t{token_tile} * kTileTokens * cols;
     chunk_ahead_ = turn_ahead_ = 0;
     left_ahead_ = length(0) * task_.n_chains;
-    for (int i = 1; i < kStages; ++i) load_ahead();
+    load_ahead();
     Sums a;
     for (int chunk = 0; chunk < 8; ++chunk) {
       sum_chunk(length(chunk), a);
@@ -157,8 +155,8 @@ class FloatTile {
     if (chunk_ahead_ == 8) return;
     const int n = min(task_.n_steps, left_ahead_);
     if (warp_ == 0) {
-      const int side = static_cast<int>(stage_ahead_ % kStages);
-      wait_phase(shared_address(&s_.read[side]), (stage_ahead_ / kStages & 1) ^ 1);
+      const int side = static_cast<int>(stage_ahead_ & 1);
+      wait_phase(shared_address(&s_.read[side]), (stage_ahead_ >> 1 & 1) ^ 1);
       if (lane_ == 0) {
         const uint32_t barrier = shared_address(&s_.arrived[side]);
         arrive_with_bytes(barrier, n * (kRows + kTileTokens) * sizeof(float));
@@ -207,50 +205,21 @@ class FloatTile {
   }
 
   __device__ void begin_stage() {
-    const int side = static_cast<int>(stage_ % kStages);
+    const int side = static_cast<int>(stage_ & 1);
     load_ahead();
-    wait_phase(shared_address(&s_.arrived[side]), stage_ / kStages & 1);
+    wait_phase(shared_address(&s_.arrived[side]), stage_ >> 1 & 1);
     w_at_ = shared_address(s_.w[side][0] + row_);
     x_at_ = shared_address(s_.x[side][0] + token_);
   }
   __device__ void end_stage() {
     __syncwarp();
-    if (lane_ == 0) arrive(shared_address(&s_.read[stage_ % kStages]));
+    if (lane_ == 0) arrive(shared_address(&s_.read[stage_ & 1]));
     ++stage_;
   }
 
-  // n steps of the stage, each loaded kAhead ahead.
+  // n steps of the stage, each loaded one ahead.
   template <bool kFirst>
   __device__ void multiply_steps(int n, Sums& sum) {
-    kAhead == 1 ? multiply_two_by_two<kFirst>(n, sum) : multiply_four_by_four<kFirst>(n, sum);
-  }
-  template <bool kFirst>
-  __device__ void multiply_four_by_four(int n, Sums& sum) {
-    constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTileTokens * sizeof(float);
-    uint32_t w = w_at_, x = x_at_;
-    w_at_ += n * kNextW, x_at_ += n * kNextX;
-    Step step[4];
-#pragma unroll
-    for (int i = 0; i < 3; ++i) step[i] = step_at(w, x), w += kNextW, x += kNextX;
-    if constexpr (kFirst) {
-#pragma unroll
-      for (int i = 0; i < kSide; ++i) {
-#pragma unroll
-        for (int j = 0; j < kTokensEach; ++j) sum[i][j] = 0.0f;
-      }
-    }
-    for (; n > 0; n -= 4) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i == n) return;
-        step[(i + 3) % 4] = step_at(w, x);
-        w += kNextW, x += kNextX;
-        multiply<false>(step[i], sum);
-      }
-    }
-  }
-  template <bool kFirst>
-  __device__ void multiply_two_by_two(int n, Sums& sum) {
     constexpr uint32_t kNextW = kRows * sizeof(float), kNextX = kTileTokens * sizeof(float);
     uint32_t w = w_at_, x = x_at_;
     w_at_ += n * kNextW, x_at_ += n * kNextX;

@@ -3,7 +3,7 @@
 // of weight, decoded ones too.
 //
 //   packed K           chunk 0: lane 0, 16, 8, 24, ..; chunk 1: ..; of a lane its elements block after block: a chain lies in one piece
-//   block of threads   128 rows x 64 tokens, or 16 where there would be few blocks; stages of packed weights and rows in shared memory, two or four by turns
+//   block of threads   128 rows x 64 tokens, or 16 where there would be few blocks; stages of packed weights and rows in shared memory, two by turns
 //   a thread           8 rows x 8 tokens, or 2: chain after chain in registers; sums of 4 and 8 lanes wait in shared memory, of 16 lanes and of chunks
 //                      in FloatScratch::sums  ------>  y
 #pragma once

@@ -34,13 +34,6 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int first, 
                : "r"(to), "l"(&map), "r"(first), "r"(second), "r"(barrier)
                : "memory");
 }
-// The same box to the second-level cache, for a later copy.
-__device__ inline void fetch_box(const CUtensorMap& map, int first, int second) {
-  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];"
-               :
-               : "l"(&map), "r"(first), "r"(second)
-               : "memory");
-}
 // So many bytes, neighbours in both, by the copy engine; they count at the barrier.
 __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

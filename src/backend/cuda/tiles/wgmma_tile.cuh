@@ -27,15 +27,13 @@ struct GroupMaps {
 
 struct TilePlace {
   int task, row_0, token_0;
-  int n_tokens = 0;  // by experts: of the tile
 };
 template <int kPlanes, int kColumns = kTileColumns, bool kByExpert = false>
 __device__ TilePlace tile_at(const MmaTasks& tasks, int tile) {
   if constexpr (kByExpert) {
     const ExpertTiles& e = tasks.experts;
     const ExpertTile own = e.tiles[tile / e.n_row_tiles];
-    return {0, own.expert * e.rows_per_expert + e.first_row + tile % e.n_row_tiles * kTileRows, own.begin,
-            own.end - own.begin};
+    return {0, own.expert * e.rows_per_expert + e.first_row + tile % e.n_row_tiles * kTileRows, own.begin};
   }
   int i = 0;
   while (i + 1 < tasks.n && tile >= tasks.task[i + 1].first_tile) ++i;
