@@ -1,5 +1,5 @@
-// See view_rules.h. As a table: an op's type, and the pieces in which its kernel reads its inputs and writes its output.
-// An op without a row in it takes rows that follow one another alone.
+// See view_rules.h. As a table: an op's type, and the pieces in which its kernel reads its inputs and writes its
+// output. An op without a row in it takes rows that follow one another alone.
 #include "backend/cpu/rows/view_rules.h"
 
 #include <algorithm>

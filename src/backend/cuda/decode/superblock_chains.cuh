@@ -108,9 +108,9 @@ struct TreeChains : TileChains<Kind::kTokens / 8> {
     if (chunk == 7) add_kept<kFour>(columns);
     if (chunk + 1 != n) keep<kFour>();
   }
-  // The same where no chunk has a second superblock: chunk `chunk` has had its only one. filled: a bit for each chunk of
-  // the item that has any. The others are zeros, and x + 0 is x but for a zero's sign (end_singles), so nothing is kept
-  // or added for them.
+  // The same where no chunk has a second superblock: chunk `chunk` has had its only one. filled: a bit for each chunk
+  // of the item that has any. The others are zeros, and x + 0 is x but for a zero's sign (end_singles), so nothing is
+  // kept or added for them.
   __device__ void end_single(int chunk, uint32_t filled, Ring& columns) {
     static_assert(kSingle);
     const int two = chunk & ~1;

@@ -23,8 +23,8 @@ struct Formats {
   static constexpr int kStageBytes = std::max(A::kStageBytes, B::kStageBytes);
 };
 
-// A kernel: its formats, planes, columns of a tile; single: no chunk has more than one superblock (rows of at most 2,048);
-// by_expert: its tiles are those of MmaTasks::experts, none of them split.
+// A kernel: its formats, planes, columns of a tile; single: no chunk has more than one superblock (rows of at most
+// 2,048); by_expert: its tiles are those of MmaTasks::experts, none of them split.
 template <class Formats, int planes, int columns, bool single, bool by_expert = false>
 struct Kind {
   using F = Formats;
@@ -73,7 +73,8 @@ struct Layout : Kind {
     return {3, 2, 3, 1};
   }
   static constexpr Room kRoom = choose();
-  // Rows of so many superblocks are served: sums that leave shared memory come back at fixed chunks, so none is left out.
+  // Rows of so many superblocks are served: sums that leave shared memory come back at fixed chunks, so no chunk may be
+  // left out.
   static constexpr bool serves(int n_blocks) {
     return !kSingle || n_blocks == 8 || (n_blocks < 8 && kRoom.near == kLevels);
   }
