@@ -35,15 +35,15 @@ namespace {
 
 // What a kernel takes of one value: rows that follow one another; rows of one piece, apart; pieces of a multiple of so
 // many floats.
-constexpr int64_t kDense = 0, kRows = -1, kAny = 1;
+constexpr int64_t kTakesDense = 0, kTakesRows = -1, kTakesAny = 1;
 // Kernels of single elements go through a row piece by piece: none so short that this is felt.
-constexpr int64_t kElements = 64;
+constexpr int64_t kTakesElements = 64;
 
 using PiecesTaken = int64_t (*)(const ops::Plan& plan, const ops::Op& op, ops::ValueId value);
 
-int64_t take_dense(const ops::Plan&, const ops::Op&, ops::ValueId) { return kDense; }
-int64_t take_rows(const ops::Plan&, const ops::Op&, ops::ValueId) { return kRows; }
-int64_t take_any(const ops::Plan&, const ops::Op&, ops::ValueId) { return kAny; }
+int64_t take_dense(const ops::Plan&, const ops::Op&, ops::ValueId) { return kTakesDense; }
+int64_t take_rows(const ops::Plan&, const ops::Op&, ops::ValueId) { return kTakesRows; }
+int64_t take_any(const ops::Plan&, const ops::Op&, ops::ValueId) { return kTakesAny; }
 template <class Norm>
 int64_t take_runs(const ops::Plan&, const ops::Op& op, ops::ValueId) {
   return op.get<Norm>().d;
@@ -52,29 +52,29 @@ template <class Heads>
 int64_t take_heads(const ops::Plan&, const ops::Op& op, ops::ValueId) {
   return op.get<Heads>().head_dim;
 }
-int64_t take_elements(const ops::Plan&, const ops::Op&, ops::ValueId) { return kElements; }
+int64_t take_elements(const ops::Plan&, const ops::Op&, ops::ValueId) { return kTakesElements; }
 int64_t take_gated(const ops::Plan& plan, const ops::Op& op,
                    ops::ValueId) {  // a narrow gate is spread by the reference
   const auto& gate = op.get<ops::Gate>();
   const bool is_narrow = plan.values[at(gate.gate)].width != plan.values[at(gate.y)].width;
-  return is_narrow ? kRows : kElements;
+  return is_narrow ? kTakesRows : kTakesElements;
 }
 int64_t take_stored(const ops::Plan& plan, const ops::Op& op, ops::ValueId value) {
   const auto& store = op.get<ops::KvStore>();
   const ops::CacheLayer& layer = plan.cache_layers[at(store.layer)];
-  if (store.k == store.v) return kRows;
+  if (store.k == store.v) return kTakesRows;
   return value == store.k ? layer.head_dim : layer.v_dim();
 }
 int64_t take_attended(const ops::Plan&, const ops::Op& op, ops::ValueId value) {
   const auto& sparse = op.get<ops::SparseAttention>();
-  return value == sparse.q ? sparse.head_dim : kRows;
+  return value == sparse.q ? sparse.head_dim : kTakesRows;
 }
 int64_t give_heads(const ops::Plan& plan, const ops::Op& op, ops::ValueId y) {
   return plan.values[at(y)].width / op.get<ops::Attention>().n_heads;
 }
 int64_t take_by_experts(const ops::Plan&, const ops::Op& op, ops::ValueId value) {
   const auto& experts = op.get<ops::ExpertLinear>();
-  return value == experts.x ? experts.d_in : kRows;
+  return value == experts.x ? experts.d_in : kTakesRows;
 }
 int64_t give_by_experts(const ops::Plan&, const ops::Op& op, ops::ValueId) { return op.get<ops::ExpertLinear>().d_out; }
 
@@ -118,8 +118,8 @@ const RulesRow* rules_of(const ops::Op& op) noexcept {
 }
 
 bool takes(const ops::Plan& plan, int64_t pieces, ops::ValueId value, int64_t run) {
-  if (pieces == kDense) return false;
-  return run == plan.values[at(value)].width || (pieces != kRows && run % pieces == 0);
+  if (pieces == kTakesDense) return false;
+  return run == plan.values[at(value)].width || (pieces != kTakesRows && run % pieces == 0);
 }
 
 }  // namespace
