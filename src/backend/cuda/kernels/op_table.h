@@ -7,7 +7,8 @@
 //   delta rule                  delta_rule     the same                       parts   the same, state in registers
 //   delta rule in memory        delta_rule     any                            parts   the same
 //   norm of rows by warps       norm           integers, rows of 32 n         rows    rows/fused.cu
-//   norm of rows, small blocks  norm           short rows; many, no integers  rows    the same
+//   norm of short rows          norm           up to 512 columns              rows    the same, small blocks
+//   norm of many rows           norm           no integers                    rows    the same, small blocks
 //   norm of rows                norm           any                            rows    the same
 //   heads, plain                heads          no norm, whole rotation, f16   tokens  the same
 //   heads by lanes              heads          64, 128, 256, by halves, f16   tokens  the same
