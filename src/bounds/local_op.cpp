@@ -68,7 +68,7 @@ int64_t n_rows_of(const OpInputs& in) {
 template <class Record>
 Expected small_op(const OpInputs& in, const Record& record, const Declared& declared, base::ThreadPool& pool,
                   const LocalOptions& options) {
-  const int64_t n = n_rows_of(in), width = in.plan.values[at(record.y)].width;
+  const int64_t n = n_rows_of(in), width = in.plan.values[at(record.y)].width * rows_joined(in.plan, in.op, record.y);
   RowScope scope(in, declared);
   take_vectors(scope, record);
   Expected e;
@@ -167,6 +167,10 @@ BoundOf find_bound(const ops::Op& op) {
 }
 
 }  // namespace
+
+int64_t rows_joined(const ops::Plan& plan, const ops::Op& op, ops::ValueId id) noexcept {
+  return op.record.rows_alike() ? 1 : plan.values[at(id)].domain.n_ranks;
+}
 
 Expected local_op(const OpInputs& in, const Declared& declared, base::ThreadPool& pool, const LocalOptions& options) {
   const BoundOf bound = find_bound(in.op);

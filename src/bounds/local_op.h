@@ -42,6 +42,10 @@ struct KvHistory {
   int64_t n_positions() const noexcept { return width == 0 ? 0 : static_cast<int64_t>(k.size()) / width; }
 };
 
+// Of an op whose values have not all the same rows (experts: ops/plan/row_domain.h) the rows of a token stand side by
+// side, here and in what is expected: as one row of all ranks. How many rows of a value are one so.
+int64_t rows_joined(const ops::Plan& plan, const ops::Op& op, ops::ValueId id) noexcept;
+
 struct OpInputs {
   const ops::Plan& plan;
   const ops::Op& op;

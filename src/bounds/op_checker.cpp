@@ -140,13 +140,23 @@ struct OpChecker::State {
   void make_figures();
 
   const ops::Op& op(int32_t i) const { return plan.ops[at(i)]; }
-  bool of_outputs(ops::ValueId id) const { return plan.values[at(id)].domain == ops::RowDomain::outputs; }
+  const ops::RowDomain& domain(ops::ValueId id) const { return plan.values[at(id)].domain; }
   int64_t width(ops::ValueId id) const { return plan.values[at(id)].width; }
   int64_t n_rows(ops::ValueId id) const {
-    return static_cast<int64_t>(of_outputs(id) ? output_tokens.size() : tokens.size());
+    return domain(id).n_rows(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(output_tokens.size()));
   }
-  Rows rows(ops::ValueId id) const { return {n_rows(id), width(id), held[at(id)].observed, held[at(id)].error}; }
-  Rows chain_rows(ops::ValueId id) const { return {n_rows(id), width(id), held[at(id)].chain, {}}; }
+  // A value as an op is judged by it (local_op.h).
+  Rows judged(const ops::Op& of, ops::ValueId id, std::span<const double> values, std::span<const double> error) const {
+    const int64_t n_joined = rows_joined(plan, of, id);
+    return {n_rows(id) / n_joined, width(id) * n_joined, values, error};
+  }
+  Rows rows(const ops::Op& of, ops::ValueId id) const {
+    return judged(of, id, held[at(id)].observed, held[at(id)].error);
+  }
+  Rows chain_rows(const ops::Op& of, ops::ValueId id) const { return judged(of, id, held[at(id)].chain, {}); }
+  int64_t token_of(const ops::Op& of, int64_t row) const;  // behind a row of its output, as it is judged
+  // `all` of the batch, by tokens, for the rows of an op's output.
+  std::vector<int32_t> of_rows(const ops::Op& of, const std::vector<int32_t>& all) const;
 
   const ops::Plan& plan;
   const Declared declared;
@@ -163,7 +173,6 @@ struct OpChecker::State {
   // Of the running batch.
   std::vector<int32_t> tokens, positions, sequences;
   std::vector<int64_t> output_tokens;
-  std::vector<int32_t> output_ids, output_positions, output_sequences;
   std::vector<Held> held;
   std::vector<bool> done;
   std::vector<Tally> batch_tally;
@@ -218,7 +227,7 @@ void OpChecker::State::begin(const ops::Batch& batch) {
   positions.assign(batch.positions.begin(), batch.positions.end());
   sequences.assign(batch.sequences.begin(), batch.sequences.end());
   sequences.resize(n, 0);
-  output_tokens.clear(), output_ids.clear(), output_positions.clear(), output_sequences.clear();
+  output_tokens.clear();
   for (size_t t = 0; t < n; ++t) {
     if (tokens[t] < 0 || tokens[t] >= plan.vocab_size) {
       throw Error(Errc::bad_request,
@@ -228,9 +237,7 @@ void OpChecker::State::begin(const ops::Batch& batch) {
       throw Error(Errc::bad_request,
                   fmt::format("token {} of a batch is of sequence {}; there are {}", t, sequences[t], n_sequences));
     }
-    if (batch.outputs[t] == 0) continue;
-    output_tokens.push_back(static_cast<int64_t>(t));
-    output_ids.push_back(tokens[t]), output_positions.push_back(positions[t]), output_sequences.push_back(sequences[t]);
+    if (batch.outputs[t] != 0) output_tokens.push_back(static_cast<int64_t>(t));
   }
   start_sequences();
   ++i_batch;
@@ -279,6 +286,20 @@ void OpChecker::State::take_back_states(int sequence, int64_t start) {
                                                sequence, start, n_positions[at(sequence)]));
   }
   for (std::vector<StateMemory>& memories : states) memories[at(sequence)] = {};
+}
+
+int64_t OpChecker::State::token_of(const ops::Op& of, int64_t row) const {
+  const ops::ValueId y = ops::values_of(of).output;
+  return domain(y).token_of(row * rows_joined(plan, of, y), output_tokens);
+}
+
+std::vector<int32_t> OpChecker::State::of_rows(const ops::Op& of, const std::vector<int32_t>& all) const {
+  const ops::ValueId y = ops::values_of(of).output;
+  const int64_t n = n_rows(y) / rows_joined(plan, of, y);
+  std::vector<int32_t> found;
+  found.reserve(at(n));
+  for (int64_t row = 0; row < n; ++row) found.push_back(all[at(token_of(of, row))]);
+  return found;
 }
 
 // The op of our plan: an executor may walk a plan of its own.
@@ -331,26 +352,19 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
   if (keeps_state(current)) {
     run_state(i_op, found);
   } else if (!passes_on(current) && n_rows(values.output) > 0) {
-    const bool outputs = of_outputs(values.output);
+    const std::vector<int32_t> ids = of_rows(current, tokens), places = of_rows(current, positions);
     std::vector<const KvHistory*> history, chain_history;
     if (const int32_t layer = layer_read(current); layer != ops::kNone) {
-      for (const int32_t sequence : outputs ? output_sequences : sequences) {
+      for (const int32_t sequence : of_rows(current, sequences)) {
         history.push_back(&observed_kv[at(layer)][at(sequence)]);
         chain_history.push_back(&chain_kv[at(layer)][at(sequence)]);
       }
     }
     const auto input = [&](size_t i, bool chain) {
       if (i >= values.inputs.size()) return Rows{};
-      return chain ? chain_rows(values.inputs[i]) : rows(values.inputs[i]);
+      return chain ? chain_rows(current, values.inputs[i]) : rows(current, values.inputs[i]);
     };
-    const OpInputs in{plan,
-                      current,
-                      input(0, false),
-                      input(1, false),
-                      outputs ? output_ids : tokens,
-                      outputs ? output_positions : positions,
-                      history,
-                      found};
+    const OpInputs in{plan, current, input(0, false), input(1, false), ids, places, history, found};
     Held& out = held[at(values.output)];
     std::vector<RouteTie> expected_ties;
     if (as<ops::Linear>(current) != nullptr && !found.empty()) {
@@ -361,8 +375,8 @@ void OpChecker::State::run(int32_t i_op, std::span<const double> found) {
           local_op(in, declared, pool, {.as_declared = !found.empty(), .chain = options.cumulative ? &chain : nullptr});
       expected_ties = std::move(expected.ties);
       if (!found.empty()) {
-        judge_block(i_op,
-                    {found, n_rows(values.output), width(values.output), 0, width(values.output), expected, chain.y});
+        const Rows y = judged(current, values.output, found, {});
+        judge_block(i_op, {found, y.n, y.width, 0, y.width, expected, chain.y});
         out.observed.assign(found.begin(), found.end());
       } else {
         out.observed = std::move(expected.y);
@@ -386,8 +400,8 @@ void OpChecker::State::run_state(int32_t i_op, std::span<const double> found) {
   const ops::OpValues values = ops::values_of(op(i_op));
   StateInputs in{plan, op(i_op), {}, {}, sequences};
   for (const ops::ValueId id : values.inputs) {
-    in.observed.push_back(rows(id));
-    if (options.cumulative) in.chain.push_back(chain_rows(id));
+    in.observed.push_back(rows(op(i_op), id));
+    if (options.cumulative) in.chain.push_back(chain_rows(op(i_op), id));
   }
   Held& out = held[at(values.output)];
   std::map<int, std::vector<double>> before;
@@ -420,7 +434,7 @@ void OpChecker::State::run_linear_blocks(int32_t i_op, const OpInputs& in, std::
   if (options.cumulative) out.chain.resize(at(n * n_all));
   for (int64_t first = 0; first < n_all; first += step) {
     const int64_t n_columns = std::min(step, n_all - first);
-    ChainOp chain{chain_rows(x), {}, {}, {}};
+    ChainOp chain{chain_rows(op(i_op), x), {}, {}, {}};
     const Expected expected =
         local_op(in, declared, pool,
                  {.chain = options.cumulative ? &chain : nullptr, .first_column = first, .n_columns = n_columns});
@@ -520,12 +534,12 @@ void OpChecker::State::note_failure(int32_t i_op, const OpInputs& in, std::span<
   failed->a = gather(in.a.values, in.a.width, kept);
   failed->b = gather(in.b.values, in.b.width, kept);
   failed->found = gather(found, n_columns, kept);
-  const std::vector<int32_t>& of_rows = of_outputs(ops::values_of(op(i_op)).output) ? output_sequences : sequences;
+  const std::vector<int32_t> of_sequences = of_rows(op(i_op), sequences);
   std::vector<const KvHistory*> history;
   for (const int64_t row : kept) {
     failed->tokens.push_back(in.tokens[at(row)]);
     failed->positions.push_back(in.positions[at(row)]);
-    failed->sequences.push_back(of_rows[at(row)]);
+    failed->sequences.push_back(of_sequences[at(row)]);
     if (!in.history.empty()) history.push_back(in.history[at(row)]);
   }
   if (const int32_t layer = layer_read(op(i_op)); layer != ops::kNone) {
@@ -560,8 +574,9 @@ void OpChecker::State::make_place(int32_t i_op, const Worst& worst) {
   p.op = op(i_op).name;
   p.layer = op(i_op).layer;
   p.row = worst.row;
-  p.position = (of_outputs(id) ? output_positions : positions)[at(worst.row)];
-  p.token = (of_outputs(id) ? output_ids : tokens)[at(worst.row)];
+  const int64_t token = token_of(op(i_op), worst.row);
+  p.position = positions[at(token)];
+  p.token = tokens[at(token)];
   p.head = dim > 0 ? worst.column / dim : -1;
   p.element = dim > 0 ? worst.column % dim : worst.column;
   p.found = worst.found;

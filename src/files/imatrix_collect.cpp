@@ -51,18 +51,16 @@ struct Input {
   }
 };
 
-// The input of products that take a matrix of several by token or by head: the value and what chooses (kNone: rank i
-// goes to matrix i).
+// The input of products that take a matrix of several by token or by head, as the first of them reads it.
 struct ExpertInput {
-  ops::ValueId x = ops::kNone, routes = ops::kNone,
-               first_output = ops::kNone;  // the sums are made when that output is there: x and routes are, then
-  int64_t n_used = 0;
+  ops::ExpertLinear first;  // the sums are made when its output is there: x and routes are, then
   Input input;
 };
 
 class Collector final : public ops::OpObserver {
  public:
-  Collector(const ops::Plan& plan, bool process_output) {
+  // The plan must outlive it.
+  Collector(const ops::Plan& plan, bool process_output) : plan_(plan) {
     for (const ops::Op& op : plan.ops) {
       const auto weight = [&](ops::WeightId id) -> const std::string& {
         return plan.weights[static_cast<size_t>(id)].name;
@@ -82,7 +80,7 @@ class Collector final : public ops::OpObserver {
   bool wants(const ops::Op& op) override {
     const ops::ValueId output = ops::values_of(op).output;
     return inputs_.contains(output) || kept_.contains(output) ||
-           std::ranges::any_of(expert_inputs_, [&](const ExpertInput& e) { return e.first_output == output; });
+           std::ranges::any_of(expert_inputs_, [&](const ExpertInput& e) { return e.first.y == output; });
   }
 
   void on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::span<const double> values) override {
@@ -95,7 +93,7 @@ class Collector final : public ops::OpObserver {
     }
     if (const auto it = kept_.find(output); it != kept_.end()) it->second.assign(values.begin(), values.end());
     for (ExpertInput& e : expert_inputs_) {
-      if (e.first_output == output) add_rows(e, n_rows);
+      if (e.first.y == output) add_rows(e, n_rows);
     }
   }
 
@@ -132,11 +130,10 @@ class Collector final : public ops::OpObserver {
  private:
   void add_experts(const ops::ExpertLinear& op, const std::string& weight) {
     auto it = std::ranges::find_if(expert_inputs_, [&](const ExpertInput& e) {
-      return e.x == op.x && e.routes == op.routes && static_cast<int64_t>(e.input.n_rows.size()) == op.n_experts;
+      return e.first.x == op.x && e.first.routes == op.routes && e.first.n_experts == op.n_experts;
     });
     if (it == expert_inputs_.end()) {
-      it = expert_inputs_.insert(
-          it, {op.x, op.routes, op.y, op.n_used, Input(op.n_experts, op.d_in, op.routes == ops::kNone)});
+      it = expert_inputs_.insert(it, {op, Input(op.n_experts, op.d_in, op.routes == ops::kNone)});
       kept_[op.x];
       if (op.routes != ops::kNone) kept_[op.routes];
     }
@@ -144,15 +141,15 @@ class Collector final : public ops::OpObserver {
   }
 
   void add_rows(ExpertInput& e, int64_t n_rows) {
-    const std::span<const double> x = kept_.at(e.x);
-    const auto n_used = static_cast<size_t>(e.n_used), d_in = e.input.sums.size() / e.input.n_rows.size();
-    const size_t width = x.size() / static_cast<size_t>(n_rows);  // d_in: the same for every rank; else of each its own
-    for (size_t row = 0; row < static_cast<size_t>(n_rows); ++row) {
-      for (size_t rank = 0; rank < n_used; ++rank) {
-        const size_t expert =
-            e.routes == ops::kNone ? rank : static_cast<size_t>(kept_.at(e.routes)[row * 2 * n_used + n_used + rank]);
-        e.input.add(expert, x.subspan(row * width + (width == d_in ? 0 : rank * d_in), d_in));
-      }
+    const ops::ExpertLinear& op = e.first;
+    const ops::Value& of_x = plan_.values[static_cast<size_t>(op.x)];
+    const std::span<const double> x = kept_.at(op.x);
+    for (int64_t pair = 0; pair < op.n_pairs(n_rows); ++pair) {
+      const double* routes =
+          op.routes == ops::kNone ? nullptr : kept_.at(op.routes).data() + pair / op.n_used * 2 * op.n_used;
+      const auto [row, column] = op.input_of(of_x, pair);
+      e.input.add(static_cast<size_t>(ops::expert_of(routes, op.n_used, pair % op.n_used)),
+                  x.subspan(static_cast<size_t>(row * of_x.width + column), static_cast<size_t>(op.d_in)));
     }
   }
 
@@ -167,6 +164,7 @@ class Collector final : public ops::OpObserver {
     for (const ExpertInput& e : expert_inputs_) f(e.input);
   }
 
+  const ops::Plan& plan_;
   std::map<ops::ValueId, Input> inputs_;
   std::vector<ExpertInput> expert_inputs_;
   std::map<ops::ValueId, std::vector<double>> kept_;  // of the rows at work, for expert_inputs_

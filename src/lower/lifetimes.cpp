@@ -16,7 +16,8 @@ ops::ValueId input_to_take(const ops::Plan& plan, const Links& links, const std:
   for (const ops::ValueId x : links.inputs(op)) {
     const Lifetime& input = lifetimes.values[at(x)];
     const bool ends_here = input.first_step < step && input.last_step == step && n_last_reads[at(x)] == 1;
-    const bool fits = plan.values[at(x)].width == plan.values[at(links.output(op))].width;
+    const ops::Value &of_x = plan.values[at(x)], &of_y = plan.values[at(links.output(op))];
+    const bool fits = of_x.width == of_y.width && of_x.domain == of_y.domain;
     if (ends_here && fits && !links.is_given_out(x)) return x;
   }
   return kNone;

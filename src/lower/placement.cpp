@@ -19,8 +19,7 @@ struct Wanted {
 }  // namespace
 
 int64_t rows_max(const ops::Plan& plan, ops::ValueId value, const ops::ExecutorOptions& options) noexcept {
-  const bool of_outputs = plan.values[at(value)].domain == ops::RowDomain::outputs;
-  return of_outputs ? options.n_outputs_max : options.n_batch_max;
+  return plan.values[at(value)].domain.n_rows(options.n_batch_max, options.n_outputs_max);
 }
 
 Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetimes& lifetimes,

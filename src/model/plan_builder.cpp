@@ -301,7 +301,7 @@ ops::ValueId PlanBuilder::expert_linear(std::string_view name, std::string_view 
   const ops::WeightId w = weights_.experts(of + ".weight", shape.n_experts, rows, shape.d_in);
   const ops::WeightId bias =
       weights_.has(of + ".bias") ? weights_.stacked_vector(of + ".bias", shape.n_experts, rows) : ops::kNone;
-  const ops::ValueId y = add_value(name, shape.n_used * shape.width, value(x).domain);
+  const ops::ValueId y = add_value(name, shape.width, value(routes).domain.routed(shape.n_used));
   add_op(name, ops::ExpertLinear{x, routes, w, bias, shape.n_experts, shape.n_used, shape.d_in, shape.width, y,
                                  shape.rows, shape.first_row});
   return y;
@@ -309,14 +309,14 @@ ops::ValueId PlanBuilder::expert_linear(std::string_view name, std::string_view 
 
 ops::ValueId PlanBuilder::expert_sum(std::string_view name, ops::ValueId x, ops::ValueId routes, bool weighted) {
   const int64_t n_used = value(routes).width / 2;
-  const ops::ValueId y = add_value(name, value(x).width / n_used, value(x).domain);
+  const ops::ValueId y = add_value(name, value(x).width, value(routes).domain);
   add_op(name, ops::ExpertSum{x, routes, n_used, weighted, y});
   return y;
 }
 
 ops::ValueId PlanBuilder::expert_scale(std::string_view name, ops::ValueId x, ops::ValueId routes) {
   const int64_t n_used = value(routes).width / 2;
-  const ops::ValueId y = add_value(name, value(x).width * n_used, value(x).domain);
+  const ops::ValueId y = add_value(name, value(x).width, value(routes).domain.routed(n_used));
   add_op(name, ops::ExpertScale{x, routes, n_used, y});
   return y;
 }

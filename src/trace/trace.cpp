@@ -33,7 +33,9 @@ class Recorder final : public ops::OpObserver {
     for (size_t i = 0; i < plan.ops.size(); ++i) {
       if (!chosen[i]) continue;
       const auto [entry, is_new] = statistics_.emplace(plan.ops[i].name, options.histogram);
-      if (is_new) in_plan_.push_back(&entry->second);
+      if (!is_new) continue;
+      in_plan_.push_back(&entry->second);
+      domains_.emplace(plan.ops[i].name, plan.values[static_cast<size_t>(ops::announced_value(plan.ops[i]))].domain);
     }
     if (!options.dump_path.empty()) open_dump(context);
   }
@@ -49,8 +51,10 @@ class Recorder final : public ops::OpObserver {
       figures.layer = op.layer;
       figures.width = width;
     }
+    const ops::RowDomain& domain = domains_.at(op.name);
+    const std::vector<int64_t> selected = domain.is_of_outputs() ? selected_tokens() : std::vector<int64_t>();
     for (int64_t i = 0; i < n_rows; ++i) {
-      if (shows(state_.positions[static_cast<size_t>(i)])) {
+      if (shows(state_.positions[static_cast<size_t>(domain.token_of(i, selected))])) {
         statistics.add_row(values.subspan(static_cast<size_t>(i * width), static_cast<size_t>(width)),
                            options_.n_first);
       }
@@ -97,6 +101,15 @@ class Recorder final : public ops::OpObserver {
                         state_.sequences, state_.outputs});
   }
 
+  // Those of the run whose logits are wanted.
+  std::vector<int64_t> selected_tokens() const {
+    std::vector<int64_t> selected;
+    for (size_t i = 0; i < state_.outputs.size(); ++i) {
+      if (state_.outputs[i] != 0) selected.push_back(static_cast<int64_t>(i));
+    }
+    return selected;
+  }
+
   bool shows(int64_t position) const {
     return !options_.positions || (position >= options_.positions->first && position <= options_.positions->second);
   }
@@ -106,7 +119,8 @@ class Recorder final : public ops::OpObserver {
   const TraceOptions& options_;
   const bool as_f64_;
   std::unordered_map<std::string, trace::Statistics> statistics_;
-  std::vector<trace::Statistics*> in_plan_;  // in the plan's order: devices run them in others
+  std::unordered_map<std::string, ops::RowDomain> domains_;  // of what these ops announce
+  std::vector<trace::Statistics*> in_plan_;                  // in the plan's order: devices run them in others
   std::unique_ptr<trace::DumpWriter> dump_;
   int64_t batch_first_ = -1;
 };

@@ -234,13 +234,13 @@ void Comparison::check_tokens(const Source& source) {
 class RowCapture final : public ops::OpObserver {
  public:
   RowCapture(const ops::Plan& plan, const BitsDifference& wanted) : watch_(plan.ops[wanted.i_op]), wanted_(wanted) {
-    outputs_only_ = plan.values[static_cast<size_t>(ops::announced_value(watch_))].domain == ops::RowDomain::outputs;
+    domain_ = plan.values[static_cast<size_t>(ops::announced_value(watch_))].domain;
   }
   void begin(const ops::Batch& batch) {
     i_row_ = -1;
     int64_t n_rows = 0;
     for (size_t i = 0; i < batch.tokens.size(); ++i, ++n_tokens_) {
-      const bool counts = !outputs_only_ || batch.outputs[i] != 0;
+      const bool counts = !domain_.is_of_outputs() || batch.outputs[i] != 0;
       if (n_tokens_ == wanted_.i_token && counts) {
         i_row_ = n_rows;
         position_ = batch.positions[i];
@@ -250,8 +250,9 @@ class RowCapture final : public ops::OpObserver {
   }
   bool wants(const ops::Op& op) override { return i_row_ >= 0 && op.name == watch_.name; }
   void on_op(const ops::Op&, int64_t, int64_t width, std::span<const double> values) override {
-    const std::span<const double> row = values.subspan(static_cast<size_t>(i_row_ * width), static_cast<size_t>(width));
-    values_.assign(row.begin(), row.end());
+    const int64_t n = width * domain_.n_ranks;
+    const std::span<const double> rows = values.subspan(static_cast<size_t>(i_row_ * n), static_cast<size_t>(n));
+    values_.assign(rows.begin(), rows.end());
   }
   bool done() const { return !values_.empty(); }
   int32_t position() const { return position_; }
@@ -260,9 +261,9 @@ class RowCapture final : public ops::OpObserver {
  private:
   const ops::Op& watch_;
   BitsDifference wanted_;
-  bool outputs_only_ = false;
+  ops::RowDomain domain_;
   size_t n_tokens_ = 0;
-  int64_t i_row_ = -1;
+  int64_t i_row_ = -1;  // of tokens, or of outputs
   int32_t position_ = -1;
   std::vector<double> values_;
 };

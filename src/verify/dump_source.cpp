@@ -32,8 +32,14 @@ void require_equal(const std::string& path, std::string_view what, int64_t neede
               fmt::format("{}: the dump is of another model: {} needs to be {}, found {}", path, what, needed, found));
 }
 
-int64_t n_outputs(const trace::DumpBatch& batch) {
-  return std::count(batch.outputs.begin(), batch.outputs.end(), uint8_t{1});
+// The rows of a domain in a batch; of all its tokens, or of those whose logits were wanted.
+struct BatchRows {
+  int64_t as_planned, of_all_tokens;
+};
+BatchRows rows_in(const ops::RowDomain& domain, const trace::DumpBatch& batch) {
+  const auto n_tokens = static_cast<int64_t>(batch.tokens.size()),
+             n_outputs = std::count(batch.outputs.begin(), batch.outputs.end(), uint8_t{1});
+  return {domain.n_rows(n_tokens, n_outputs), domain.n_rows(n_tokens, n_tokens)};
 }
 
 // The rows and width that the plan gives an op's announced value.
@@ -41,11 +47,9 @@ void check_shape(const std::string& path, const ops::Plan& plan, const ops::Op& 
                  const trace::DumpTensor& tensor) {
   const ops::Value& value = plan.values[static_cast<size_t>(ops::announced_value(op))];
   require_equal(path, fmt::format("the width of {}", op.name), value.width, tensor.width);
-  const auto n_tokens = static_cast<int64_t>(batch.tokens.size());
-  if (value.domain == ops::RowDomain::outputs && tensor.n_rows == n_tokens)
-    return;  // an engine that computes all of them
-  require_equal(path, fmt::format("the number of rows of {}", op.name),
-                value.domain == ops::RowDomain::outputs ? n_outputs(batch) : n_tokens, tensor.n_rows);
+  const BatchRows rows = rows_in(value.domain, batch);
+  if (tensor.n_rows == rows.of_all_tokens) return;  // an engine that computes all of them
+  require_equal(path, fmt::format("the number of rows of {}", op.name), rows.as_planned, tensor.n_rows);
 }
 
 class Examiner {
@@ -100,8 +104,8 @@ class Examiner {
 };
 
 // Of an op after the choice of outputs, the rows of those outputs, where the source computed all.
-void keep_outputs(trace::DumpTensor& tensor, const trace::DumpBatch& batch) {
-  const auto width = static_cast<size_t>(tensor.width);
+void keep_outputs(trace::DumpTensor& tensor, const ops::RowDomain& domain, const trace::DumpBatch& batch) {
+  const auto n_ranks = static_cast<size_t>(domain.n_ranks), width = static_cast<size_t>(tensor.width) * n_ranks;
   size_t n_kept = 0;
   for (size_t i = 0; i < batch.outputs.size(); ++i) {
     if (batch.outputs[i] == 0) continue;
@@ -110,7 +114,7 @@ void keep_outputs(trace::DumpTensor& tensor, const trace::DumpBatch& batch) {
     ++n_kept;
   }
   tensor.values.resize(n_kept * width);
-  tensor.n_rows = static_cast<int64_t>(n_kept);
+  tensor.n_rows = static_cast<int64_t>(n_kept * n_ranks);
 }
 
 // Hands a batch's tensors on in the plan's order; one that comes early is held until those before
@@ -133,8 +137,8 @@ class Sorter {
     check_shape(source_.path, plan_, op, batch,
                 tensor);  // the file may not be what it was when it was examined
     const ops::Value& value = plan_.values[static_cast<size_t>(ops::announced_value(op))];
-    if (value.domain == ops::RowDomain::outputs && tensor.n_rows == static_cast<int64_t>(batch.tokens.size()))
-      keep_outputs(tensor, batch);
+    if (value.domain.is_of_outputs() && tensor.n_rows == rows_in(value.domain, batch).of_all_tokens)
+      keep_outputs(tensor, value.domain, batch);
     held_.insert_or_assign(found->second, std::move(tensor));
     hand_on();
   }

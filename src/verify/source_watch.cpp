@@ -51,12 +51,13 @@ void SourceWatch::on_op(const ops::Op& op, int64_t n_rows, int64_t width, std::s
 
 void SourceWatch::remember_bits(size_t i_op, int64_t n_rows, int64_t width, std::span<const double> values) {
   const ops::Value& value = plan_.values[static_cast<size_t>(ops::announced_value(plan_.ops[i_op]))];
-  const std::vector<size_t>& rows = value.domain == ops::RowDomain::outputs ? rows_outputs_ : rows_all_;
-  if (static_cast<size_t>(n_rows) != rows.size()) return;
+  const std::vector<size_t>& rows = value.domain.is_of_outputs() ? rows_outputs_ : rows_all_;
+  const size_t n_ranks = static_cast<size_t>(value.domain.n_ranks), n = static_cast<size_t>(width) * n_ranks;
+  if (static_cast<size_t>(n_rows) != rows.size() * n_ranks) return;
   std::vector<uint64_t>& hashes = bits_[i_op];
   hashes.resize(n_tokens_ + n_batch_);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const std::span<const double> row = values.subspan(i * static_cast<size_t>(width), static_cast<size_t>(width));
+    const std::span<const double> row = values.subspan(i * n, n);  // of a token: all ranks
     hashes[rows[i]] = XXH3_64bits(row.data(), row.size_bytes()) | 1;
   }
 }

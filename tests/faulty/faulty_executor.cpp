@@ -159,11 +159,9 @@ class FaultyExecutor final : public ops::Executor {
   std::vector<double> frequencies(const ops::RopeSpec& rope) const;
 
   int64_t width(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].width; }
-  bool outputs_only(ops::ValueId id) const {
-    return plan_.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs;
-  }
-  int64_t n_rows(ops::ValueId id) const { return outputs_only(id) ? static_cast<int64_t>(outputs_.size()) : n_tokens_; }
-  int64_t token_of(ops::ValueId id, int64_t i) const { return outputs_only(id) ? outputs_[static_cast<size_t>(i)] : i; }
+  const ops::RowDomain& domain(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)].domain; }
+  int64_t n_rows(ops::ValueId id) const { return domain(id).n_rows(n_tokens_, static_cast<int64_t>(outputs_.size())); }
+  int64_t token_of(ops::ValueId id, int64_t i) const { return domain(id).token_of(i, outputs_); }
   std::vector<float>& value(ops::ValueId id) { return values_[static_cast<size_t>(id)]; }
   std::vector<float>& result(ops::ValueId id) {
     value(id).assign(static_cast<size_t>(n_rows(id) * width(id)), 0.0f);
@@ -172,6 +170,11 @@ class FaultyExecutor final : public ops::Executor {
   std::span<const float> row(ops::ValueId id, int64_t i) {
     return std::span<const float>(value(id)).subspan(static_cast<size_t>(i * width(id)),
                                                      static_cast<size_t>(width(id)));
+  }
+  // All rows of the i-th token, or output.
+  std::span<const float> rows(ops::ValueId id, int64_t i) {
+    const auto n = static_cast<size_t>(width(id) * domain(id).n_ranks);
+    return std::span<const float>(value(id)).subspan(static_cast<size_t>(i) * n, n);
   }
   int sequence_of(int64_t token) const {
     return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)];
@@ -445,16 +448,16 @@ void FaultyExecutor::run_op(const ops::Op&, const ops::Route& r) {
 void FaultyExecutor::run_op(const ops::Op& op, const ops::ExpertLinear& r) {
   std::vector<float>& y = result(r.y);
   const PlainMatrix& w = matrices_.at(&op);
-  for (int64_t i = 0; i < n_rows(r.y); ++i) {
+  for (int64_t i = 0; i < r.n_pairs(n_rows(r.y)) / r.n_used; ++i) {
     const std::span<const float> routes = r.routes == ops::kNone ? std::span<const float>() : row(r.routes, i);
-    expert_linear_plain(r, w.decoded, w.bias, row(r.x, i), routes, y.data() + i * width(r.y));
+    expert_linear_plain(r, w.decoded, w.bias, rows(r.x, i), routes, y.data() + i * r.n_used * r.d_out);
   }
 }
 
 void FaultyExecutor::run_op(const ops::Op&, const ops::ExpertSum& r) {
   std::vector<float>& y = result(r.y);
   for (int64_t i = 0; i < n_rows(r.y); ++i) {
-    expert_sum_plain(r, row(r.x, i), row(r.routes, i), options_.fault,
+    expert_sum_plain(r, rows(r.x, i), row(r.routes, i), options_.fault,
                      std::span(y).subspan(static_cast<size_t>(i * width(r.y)), static_cast<size_t>(width(r.y))));
   }
 }

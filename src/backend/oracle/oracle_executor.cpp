@@ -80,12 +80,10 @@ class OracleExecutor final : public ops::Executor {
 
   const ops::Value& value(ops::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
   const ops::Weight& weight(ops::WeightId id) const { return plan_.weights[static_cast<size_t>(id)]; }
-  int64_t n_rows(ops::ValueId id) const { return value(id).domain == ops::RowDomain::outputs ? n_outputs_ : n_tokens_; }
+  int64_t n_rows(ops::ValueId id) const { return value(id).domain.n_rows(n_tokens_, n_outputs_); }
   double* row(ops::ValueId id, int64_t i) { return slots_.data(id) + i * value(id).width; }
   // The token behind a row of a value, as positions and sequences are asked of it.
-  int64_t token_of(ops::ValueId id, int64_t i) const {
-    return value(id).domain == ops::RowDomain::outputs ? output_tokens_[static_cast<size_t>(i)] : i;
-  }
+  int64_t token_of(ops::ValueId id, int64_t i) const { return value(id).domain.token_of(i, output_tokens_); }
   int sequence_of(int64_t token) const {
     return batch_.sequences.empty() ? 0 : batch_.sequences[static_cast<size_t>(token)];
   }
@@ -236,36 +234,36 @@ void OracleExecutor::run_op(const ops::Attention& op) {
   });
 }
 
-// Expert by expert, over the rows of the tokens that were routed to it.
+// Expert by expert, over the pairs of a token and a rank that go to it.
 void OracleExecutor::run_op(const ops::ExpertLinear& op) {
-  const int64_t n = n_rows(op.y), stride_x = value(op.x).width == op.d_in ? 0 : op.d_in;
+  const int64_t n_pairs = op.n_pairs(n_rows(op.y));
   const tensor::TensorView& w = weight(op.w).view;
   const quant::Format& format = *quant::find_format(w.dtype);
   std::vector<double> x, y, bias;
-  std::vector<std::pair<int64_t, int64_t>> places;  // row and rank
+  std::vector<int64_t> own;  // pairs of the expert
   for (int64_t expert = 0; expert < op.n_experts; ++expert) {
-    places.clear(), x.clear();
-    for (int64_t t = 0; t < n; ++t) {
-      for (int64_t i = 0; i < op.n_used; ++i) {
-        if ((op.routes == ops::kNone ? i : static_cast<int64_t>(row(op.routes, t)[op.n_used + i])) != expert) continue;
-        places.emplace_back(t, i);
-        const double* from = row(op.x, t) + i * stride_x;
-        x.insert(x.end(), from, from + op.d_in);
-      }
+    own.clear(), x.clear();
+    for (int64_t pair = 0; pair < n_pairs; ++pair) {
+      const double* routes = op.routes == ops::kNone ? nullptr : row(op.routes, pair / op.n_used);
+      if (ops::expert_of(routes, op.n_used, pair % op.n_used) != expert) continue;
+      own.push_back(pair);
+      const auto [i, column] = op.input_of(value(op.x), pair);
+      const double* from = row(op.x, i) + column;
+      x.insert(x.end(), from, from + op.d_in);
     }
-    if (places.empty()) continue;
+    if (own.empty()) continue;
     if (op.bias != ops::kNone) {
       const float* first = small_weights_.all()[static_cast<size_t>(op.bias)] + op.row_of(expert);
       bias.assign(first, first + op.d_out);
     }
-    y.resize(places.size() * static_cast<size_t>(op.d_out));
+    y.resize(own.size() * static_cast<size_t>(op.d_out));
     const auto decode = [&](int64_t r, float* out) {
       quant::decode_row(format, w.row(op.row_of(expert) + r), op.d_in, out);
     };
-    matrix_.run(x.data(), static_cast<int64_t>(places.size()), op.d_in, op.d_out, decode, bias, y.data(), pool_);
-    for (size_t p = 0; p < places.size(); ++p) {
-      std::copy_n(y.data() + p * static_cast<size_t>(op.d_out), op.d_out,
-                  row(op.y, places[p].first) + places[p].second * op.d_out);
+    matrix_.run(x.data(), static_cast<int64_t>(own.size()), op.d_in, op.d_out, decode, bias, y.data(), pool_);
+    for (size_t p = 0; p < own.size(); ++p) {
+      const auto [i, column] = op.result_of(own[p]);
+      std::copy_n(y.data() + p * static_cast<size_t>(op.d_out), op.d_out, row(op.y, i) + column);
     }
   }
 }

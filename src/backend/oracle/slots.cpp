@@ -28,7 +28,7 @@ Slots::Slots(const ops::Plan& plan, int64_t n_tokens_max, int64_t n_outputs_max)
       const size_t slot = free.back();
       free.pop_back();
       slot_of_[static_cast<size_t>(id)] = slot;
-      const int64_t n_rows = value.domain == ops::RowDomain::outputs ? n_outputs_max : n_tokens_max;
+      const int64_t n_rows = value.domain.n_rows(n_tokens_max, n_outputs_max);
       slot_elements[slot] = std::max(slot_elements[slot], static_cast<uint64_t>(n_rows * value.width));
       ends[static_cast<size_t>(lifetimes.values[static_cast<size_t>(id)].last_step)].push_back(slot);
     }

@@ -146,7 +146,7 @@ void Attention::check(const CheckScope& s) const {
   const CacheLayer& of = s.cache_layer(layer);
   s.expect(of.n_kv_heads, n_kv_heads, "KV heads");
   s.expect(of.head_dim, head_dim, "elements of a head");
-  if (s.of_outputs(q)) s.refuse("attention of selected tokens alone");
+  if (s.domain(q) != RowDomain::tokens) s.refuse("attention of selected tokens alone");
   s.expect(s.width(q), n_heads * head_dim, "columns");
   s.expect(s.width(y), n_heads * of.v_dim(), "columns of the result");
   s.expect_vector(sinks, n_heads, "sinks");

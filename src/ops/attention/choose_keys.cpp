@@ -130,8 +130,7 @@ void ChooseKeys::check(const CheckScope& s) const {
   }
   if (n_block < 1 || n_local < 0 || s.width(y) % n_block != 0)
     s.refuse("blocks of " + std::to_string(n_block) + " in a choice of " + std::to_string(s.width(y)) + " keys");
-  if (s.of_outputs(q) || (weights != kNone && s.of_outputs(weights)) || s.of_outputs(y))
-    s.refuse("a choice for selected tokens alone");
+  if (s.domain(q) != RowDomain::tokens) s.refuse("a choice for selected tokens alone");
   if (s.width(y) < 1 || s.width(y) > kKeysChosenMax) s.refuse("a choice of " + std::to_string(s.width(y)) + " keys");
   if (s.plan().n_ctx_max < 1 || s.plan().n_ctx_max > kChoicePositionsMax)
     s.refuse("a choice among more than " + std::to_string(kChoicePositionsMax) + " positions");

@@ -13,7 +13,7 @@ void KvStore::check(const CheckScope& s) const {
   if ((v == kNone) != of.values_in_keys) s.refuse("values that the cache has no place for, or none where it has,");
   if (of.values_in_keys && of.v_dim() > of.head_dim) s.refuse("values wider than the keys that they lie in");
   if (v != kNone) s.expect(s.width(v), of.n_kv_heads * of.v_dim(), "columns of the values");
-  if (s.of_outputs(k)) s.refuse("keys of selected tokens alone");
+  if (s.domain(k) != RowDomain::tokens) s.refuse("keys of selected tokens alone");
 }
 
 void KvStore::shard(ShardScope& s) const {

@@ -34,6 +34,7 @@ void rope_ref(const float* x, const float* cos, const float* sin, int64_t dim, b
 }
 
 void Rope::check(const CheckScope& s) const {
+  if (s.domain(x).is_routed()) s.refuse("a rotation of routed rows");
   s.expect(s.width(x), n_heads * head_dim, "columns");
   s.expect(s.width(y), s.width(x), "columns");
   const RopeSpec& spec = s.rope(rope);

@@ -76,7 +76,7 @@ void SparseAttention::check(const CheckScope& s) const {
   const CacheLayer& of = s.cache_layer(layer);
   s.expect(of.n_kv_heads, n_kv_heads, "KV heads");
   s.expect(of.head_dim, head_dim, "elements of a head");
-  if (s.of_outputs(q) || s.of_outputs(chosen)) s.refuse("attention of selected tokens alone");
+  if (s.domain(q) != RowDomain::tokens) s.refuse("attention of selected tokens alone");
   s.expect(s.width(q), n_heads * head_dim, "columns");
   s.expect(s.width(y), n_heads * of.v_dim(), "columns of the result");
   if (s.width(chosen) < 1) s.refuse("a choice of no keys");

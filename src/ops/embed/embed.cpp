@@ -17,6 +17,7 @@ void embed_ref(const quant::Format& format, const std::byte* row, int64_t d, flo
 }
 
 void Embed::check(const CheckScope& s) const {
+  s.expect_rows(y, RowDomain::tokens);
   s.expect_format(table);
   s.expect(s.cols(table), s.width(y), "columns of the embedding table");
 }

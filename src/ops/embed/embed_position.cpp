@@ -14,6 +14,7 @@
 namespace assay::ops {
 
 void EmbedPosition::check(const CheckScope& s) const {
+  s.expect_rows(y, RowDomain::tokens);
   s.expect_format(table);
   s.expect(s.cols(table), s.width(y), "columns of the table of positions");
   if (row >= s.rows(table)) s.refuse("row " + std::to_string(row) + " of a table of " + std::to_string(s.rows(table)));

@@ -12,10 +12,10 @@ namespace {
 template <class T>
 void scale_rows(const ExpertScale& op, const HostRows<T>& rows, int64_t begin, int64_t end) noexcept {
   const int64_t d = rows.width(op.x);
-  for (int64_t t = begin; t < end; ++t) {
-    for (int64_t i = 0; i < op.n_used; ++i) {
-      for (int64_t j = 0; j < d; ++j) rows.row(op.y, t)[i * d + j] = rows.row(op.routes, t)[i] * rows.row(op.x, t)[j];
-    }
+  for (int64_t pair = begin; pair < end; ++pair) {
+    const int64_t t = pair / op.n_used;
+    const T weight = rows.row(op.routes, t)[pair % op.n_used];
+    for (int64_t j = 0; j < d; ++j) rows.row(op.y, pair)[j] = weight * rows.row(op.x, t)[j];
   }
 }
 
@@ -23,7 +23,9 @@ void scale_rows(const ExpertScale& op, const HostRows<T>& rows, int64_t begin, i
 
 void ExpertScale::check(const CheckScope& s) const {
   s.expect(s.width(routes), 2 * n_used, "columns of the routes");
-  s.expect(s.width(y), n_used * s.width(x), "columns");
+  s.expect(s.width(y), s.width(x), "columns");
+  s.expect_rows(x, s.domain(routes));
+  s.expect_rows(y, s.domain(routes).routed(n_used));
 }
 
 void ExpertScale::shard(ShardScope& s) const {

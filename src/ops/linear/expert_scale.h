@@ -1,4 +1,4 @@
-// y[t, i d + j] = weight_i x[t, j]: each rank's own input where a weight multiplies what goes into an expert (Llama 4).
+// y[t, i, j] = weight_i x[t, j], a row for each rank of a token: each rank's own input where a weight multiplies what goes into an expert (Llama 4).
 // Bits: one product.
 #pragma once
 
@@ -16,6 +16,7 @@ struct ExpertScale {
   static constexpr const char* kKind = "expert_scale";
   static constexpr Role kRole = Role::row;
   static constexpr bool kInPlace = false;
+  static constexpr bool kRowsAlike = false;
   void fields(FieldVisitor& f) { f.reads(x), f.reads(routes), f.writes(y); }
   void check(const CheckScope& scope) const;
   void shard(ShardScope& scope) const;

@@ -20,7 +20,9 @@ void expert_sum_ref(const float* x, const float* weights, int64_t n_used, int64_
 
 void ExpertSum::check(const CheckScope& s) const {
   s.expect(s.width(routes), 2 * n_used, "columns of the routes");
-  s.expect(s.width(x), n_used * s.width(y), "columns");
+  s.expect(s.width(x), s.width(y), "columns");
+  s.expect_rows(y, s.domain(routes));
+  s.expect_rows(x, s.domain(routes).routed(n_used));
 }
 
 void ExpertSum::shard(ShardScope& s) const {
@@ -33,7 +35,8 @@ OpWork ExpertSum::work(const WorkScope&) const { return {}; }
 
 void ExpertSum::run(const HostRows<float>& rows, int64_t begin, int64_t end) const noexcept {
   for (int64_t t = begin; t < end; ++t)
-    expert_sum_ref(rows.row(x, t), weighted ? rows.row(routes, t) : nullptr, n_used, rows.width(y), rows.row(y, t));
+    expert_sum_ref(rows.row(x, t * n_used), weighted ? rows.row(routes, t) : nullptr, n_used, rows.width(y),
+                   rows.row(y, t));
 }
 
 void ExpertSum::run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept {
@@ -41,7 +44,8 @@ void ExpertSum::run(const HostRows<double>& rows, int64_t begin, int64_t end) co
   for (int64_t t = begin; t < end; ++t) {
     for (int64_t j = 0; j < d; ++j) {
       double sum = 0;
-      for (int64_t i = 0; i < n_used; ++i) sum += (weighted ? rows.row(routes, t)[i] : 1.0) * rows.row(x, t)[i * d + j];
+      for (int64_t i = 0; i < n_used; ++i)
+        sum += (weighted ? rows.row(routes, t)[i] : 1.0) * rows.row(x, t * n_used + i)[j];
       rows.row(y, t)[j] = sum;
     }
   }

@@ -11,6 +11,7 @@
 namespace assay::ops {
 
 void Gather::check(const CheckScope& s) const {
+  if (s.domain(x).is_routed()) s.refuse("columns of routed rows");
   if (column < 0 || s.width(x) < 1 || column > s.width(y) - s.width(x)) {
     s.refuse("columns " + std::to_string(column) + " to " + std::to_string(column + s.width(x)) + " of " +
              std::to_string(s.width(y)));

@@ -20,6 +20,7 @@ float linear_f32_ref(const quant::Format& format, const std::byte* row, const fl
 }
 
 void Linear::check(const CheckScope& s) const {
+  if (s.domain(x).is_routed()) s.refuse("one matrix for routed rows");
   s.expect_format(w);
   s.expect(s.cols(w), s.width(x), "columns of the weights");
   s.expect(s.rows(w), s.width(y), "rows of the weights");

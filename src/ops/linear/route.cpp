@@ -154,6 +154,7 @@ void route_rows(const Route& op, const HostRows<T>& rows, int64_t begin, int64_t
 }  // namespace
 
 void Route::check(const CheckScope& s) const {
+  if (s.domain(logits).is_routed()) s.refuse("routes of rows that are routed");
   const int64_t n_experts = s.width(logits);
   if (n_experts < 1 || n_experts > kExpertsMax)
     s.refuse(std::to_string(n_experts) + " experts (1 to " + std::to_string(kExpertsMax) + " are served)");

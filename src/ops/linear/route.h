@@ -51,6 +51,12 @@ struct Route {
   void run(const HostRows<double>& rows, int64_t begin, int64_t end) const noexcept;
 };
 
+// The expert of a rank, in a token's row of routes; without routes (null) rank i goes to expert i.
+template <class T>
+int64_t expert_of(const T* routes, int64_t n_used, int64_t rank) noexcept {
+  return routes == nullptr ? rank : static_cast<int64_t>(routes[n_used + rank]);
+}
+
 // Experts at most, so that a row's scores fit on the stack.
 inline constexpr int64_t kExpertsMax = 4096;
 

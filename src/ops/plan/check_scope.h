@@ -14,7 +14,7 @@ class CheckScope {
 
   const Plan& plan() const noexcept { return plan_; }
   int64_t width(ValueId id) const { return plan_.values[static_cast<size_t>(id)].width; }
-  bool of_outputs(ValueId id) const { return plan_.values[static_cast<size_t>(id)].domain == RowDomain::outputs; }
+  const RowDomain& domain(ValueId id) const { return plan_.values[static_cast<size_t>(id)].domain; }
   int64_t rows(WeightId id) const { return shape(id).rows(); }
   int64_t cols(WeightId id) const { return shape(id).cols(); }
   int64_t elements(WeightId id) const { return shape(id).elements(); }
@@ -25,6 +25,7 @@ class CheckScope {
   // Error(unsupported), with the op's name.
   [[noreturn]] void refuse(const std::string& what) const;
   void expect(int64_t found, int64_t needed, const char* what) const;
+  void expect_rows(ValueId id, const RowDomain& needed) const;
   void expect_format(WeightId id) const;                               // of a type that weights may have
   void expect_vector(WeightId id, int64_t n, const char* what) const;  // or kNone
 

@@ -34,7 +34,7 @@ struct HostRows {
   std::span<const float* const> small_weights;  // per weight: norms and biases as f32, else null
   std::span<const RopeTable> rope_tables;       // per rope of the plan; none for double
   std::span<const int32_t> tokens, positions;   // of the batch
-  std::span<const int64_t> selected;            // the token behind each row of RowDomain::outputs
+  std::span<const int64_t> selected;            // the tokens whose logits are wanted
   std::span<const ValueLayout> layouts = {};    // per value; none: rows of one piece that follow one another
 
   int64_t width(ValueId id) const noexcept { return plan->values[static_cast<size_t>(id)].width; }
@@ -50,7 +50,7 @@ struct HostRows {
     return id == kNone ? nullptr : small_weights[static_cast<size_t>(id)];
   }
   int64_t token_of(ValueId id, int64_t i) const noexcept {
-    return plan->values[static_cast<size_t>(id)].domain == RowDomain::outputs ? selected[static_cast<size_t>(i)] : i;
+    return plan->values[static_cast<size_t>(id)].domain.token_of(i, selected);
   }
   int32_t position_of(ValueId id, int64_t i) const noexcept { return positions[static_cast<size_t>(token_of(id, i))]; }
 };

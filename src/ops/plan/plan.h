@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "ops/plan/record.h"
+#include "ops/plan/row_domain.h"
 #include "tensor/view.h"
 
 namespace assay::ops {
-
-// Which rows a value has.
-enum class RowDomain {
-  tokens,   // one a token of the batch
-  outputs,  // one a token whose logits are wanted (after SelectOutputs)
-};
 
 // A stream of activations: f32 [rows of the domain, width]. Each value is written by exactly one op
 // (static single assignment); executors decide which of them share memory.

@@ -7,6 +7,7 @@
 
 #include "assay/error.h"
 #include "ops/plan/check_scope.h"
+#include "ops/plan/op_values.h"
 #include "ops/plan/work.h"
 #include "quant/format.h"
 #include "tensor/dtype.h"
@@ -19,6 +20,30 @@ void CheckScope::refuse(const std::string& what) const {
 void CheckScope::expect(int64_t found, int64_t needed, const char* what) const {
   if (found != needed)
     refuse(std::to_string(found) + " " + what + ", where " + std::to_string(needed) + " are needed,");
+}
+
+namespace {
+
+std::string described(const RowDomain& domain) {
+  const std::string of = domain.is_of_outputs() ? " for every output" : " for every token";
+  return (domain.is_routed() ? std::to_string(domain.n_ranks) + " routed rows" : "a row") + of;
+}
+
+// Of an op that says nothing else, every value has the same rows.
+void check_rows(const Plan& plan, const Op& op) {
+  if (!op.record.rows_alike()) return;
+  const CheckScope scope(plan, op);
+  OpValues of = values_of(op);
+  if (of.output != kNone) of.inputs.push_back(of.output);
+  for (const ValueId id : of.inputs) scope.expect_rows(id, scope.domain(of.inputs[0]));
+}
+
+}  // namespace
+
+void CheckScope::expect_rows(ValueId id, const RowDomain& needed) const {
+  if (domain(id) == needed) return;
+  refuse(plan_.values[static_cast<size_t>(id)].name + " with " + described(domain(id)) + " in place of " +
+         described(needed));
 }
 
 void CheckScope::expect_format(WeightId id) const {
@@ -53,7 +78,10 @@ void check_plan(const Plan& plan, const ExecutorOptions& options) {
     throw Error(Errc::bad_request, "a context of " + std::to_string(options.n_ctx) + " positions: this model has " +
                                        std::to_string(plan.n_ctx_max) + " and no more");
   }
-  for (const Op& op : plan.ops) op.record.check(CheckScope(plan, op));
+  for (const Op& op : plan.ops) {
+    check_rows(plan, op);
+    op.record.check(CheckScope(plan, op));
+  }
   if (plan.handed != kNone && plan.logits == kNone) return;  // a part that others follow
   const int64_t needed = plan.logits == kNone ? plan.d_model : plan.vocab_size;
   if (plan.output() == kNone || plan.output_width() != needed ||

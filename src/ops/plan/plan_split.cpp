@@ -30,7 +30,7 @@ ValueId crossing(const Plan& plan, int32_t i_op) {
       if (written[at(x)] && std::find(found.begin(), found.end(), x) == found.end()) found.push_back(x);
     }
   }
-  if (found.size() != 1 || plan.values[at(found.front())].domain == RowDomain::outputs) {
+  if (found.size() != 1 || plan.values[at(found.front())].domain != RowDomain::tokens) {
     throw Error(Errc::unsupported, "a model split before " + plan.ops[at(i_op)].name +
                                        ": needs one value of all tokens to hand over, found " +
                                        std::to_string(found.size()));

@@ -8,6 +8,8 @@
 //   void check(const CheckScope&) const;            shapes and types against what the op can do; Error(unsupported) (ops/plan/check_scope.h)
 //   void shard(ShardScope&) const;                  the same op in each shard of a plan (ops/plan/shard_scope.h)
 //   OpWork work(const WorkScope&) const;            bytes and multiply-adds (ops/plan/work.h)
+// that may be left out
+//   static constexpr bool kRowsAlike = false;       its values have not all the same rows (ops/plan/row_domain.h): its check says which; else all have
 // those of Role::row also
 //   void run(const HostRows<float>&, int64_t begin, int64_t end) const noexcept;    the scalar reference: rows begin .. end - 1 (ops/plan/host_rows.h)
 //   void run(const HostRows<double>&, int64_t begin, int64_t end) const noexcept;   its formula in float64, for the oracle
@@ -54,9 +56,10 @@ struct OpWork {
 
 // How an op has to be run.
 enum class Role {
-  row,        // row by row: row i of its output from rows i of its inputs, the token behind it and weights
-  product,    // a matrix product: rows of its inputs, split by rows of the weights
-  experts,    // a product with the matrices of the experts that each token was routed to
+  row,      // row by row: row i of its output from rows i of its inputs, or from those of the same token where rows are
+            // not alike, the token behind it and weights
+  product,  // a matrix product: rows of its inputs, split by rows of the weights
+  experts,  // a product with the matrices of the experts that each token was routed to
   attention,  // reads the KV cache
   store,      // writes the KV cache, no value
   select,     // rows of its input chosen by the batch
@@ -119,6 +122,7 @@ class Record {
   const char* kind() const noexcept { return held_->kind(); }
   Role role() const noexcept { return held_->role(); }
   bool in_place() const noexcept { return held_->in_place(); }
+  bool rows_alike() const noexcept { return held_->rows_alike(); }
   const void* type() const noexcept { return held_->type(); }  // one address a record type
   template <class R>
   static const void* type_of() noexcept {
@@ -152,6 +156,7 @@ class Record {
     virtual const char* kind() const noexcept = 0;
     virtual Role role() const noexcept = 0;
     virtual bool in_place() const noexcept = 0;
+    virtual bool rows_alike() const noexcept = 0;
     virtual void fields(FieldVisitor&) = 0;
     virtual void check(const CheckScope&) const = 0;
     virtual void shard(ShardScope&) const = 0;
@@ -175,6 +180,10 @@ class Record {
     bool in_place() const noexcept override {
       if constexpr (R::kRole == Role::row) return R::kInPlace;
       return false;
+    }
+    bool rows_alike() const noexcept override {
+      if constexpr (requires { R::kRowsAlike; }) return R::kRowsAlike;
+      return true;
     }
     void fields(FieldVisitor& visitor) override { record.fields(visitor); }
     void check(const CheckScope& scope) const override { record.check(scope); }

@@ -24,7 +24,7 @@ class WorkScope {
   const ExecutorOptions& options() const noexcept { return options_; }
   int64_t n_rows(ValueId value) const {
     return shape_.n_sequences *
-           (plan_.values[static_cast<size_t>(value)].domain == RowDomain::outputs ? shape_.n_outputs : shape_.n_tokens);
+           plan_.values[static_cast<size_t>(value)].domain.n_rows(shape_.n_tokens, shape_.n_outputs);
   }
   int64_t width(ValueId value) const { return plan_.values[static_cast<size_t>(value)].width; }
   int64_t weight_bytes(WeightId weight) const {

@@ -19,7 +19,11 @@ int64_t select_outputs_ref(tensor::ConstMat x, std::span<const uint8_t> outputs,
   return n;
 }
 
-void SelectOutputs::check(const CheckScope& s) const { s.expect(s.width(x), s.width(y), "columns"); }
+void SelectOutputs::check(const CheckScope& s) const {
+  s.expect_rows(x, RowDomain::tokens);
+  s.expect_rows(y, RowDomain::outputs);
+  s.expect(s.width(x), s.width(y), "columns");
+}
 
 void SelectOutputs::shard(ShardScope& s) const {
   const ColumnRanges ranges = s.ranges(x);

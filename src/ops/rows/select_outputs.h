@@ -15,6 +15,7 @@ struct SelectOutputs {
 
   static constexpr const char* kKind = "select_outputs";
   static constexpr Role kRole = Role::select;
+  static constexpr bool kRowsAlike = false;
   void fields(FieldVisitor& f) { f.reads(x), f.writes(y); }
   void check(const CheckScope& scope) const;
   void shard(ShardScope& scope) const;

@@ -56,7 +56,7 @@ void causal_conv_ref(const float* x, int64_t n_tokens, int64_t stride, const flo
 void CausalConv::check(const CheckScope& s) const {
   const int64_t d = s.width(x);
   s.expect(s.width(y), d, "columns");
-  if (s.of_outputs(x)) s.refuse("a convolution over selected tokens");
+  if (s.domain(x) != RowDomain::tokens) s.refuse("a convolution over selected tokens");
   if (d < 1 || s.elements(w) % d != 0 || s.elements(w) / d > kConvKernelMax)
     s.refuse(std::to_string(s.elements(w)) + " weights for " + std::to_string(d) + " columns");
   s.expect_vector(w, s.elements(w), "weights");

@@ -77,7 +77,7 @@ void DeltaRule::check(const CheckScope& s) const {
   s.expect(s.width(y), s.width(v), "columns of the result");
   s.expect(s.width(strength), n_heads, "columns of the strength");
   if (s.width(decay) != n_heads) s.expect(s.width(decay), n_heads * d_k, "columns of the decay");
-  if (s.of_outputs(q)) s.refuse("a state over selected tokens");
+  if (s.domain(q) != RowDomain::tokens) s.refuse("a state over selected tokens");
   s.expect(s.state(state).n_units, n_heads, "units of state");
   s.expect(s.state(state).unit_floats, d_k * d_v, "floats of a unit of state");
 }

@@ -55,7 +55,7 @@ void SelectiveScan::check(const CheckScope& s) const {
   s.expect(s.width(c), s.width(b), "columns of C");
   s.expect_vector(a, s.elements(a) == n_heads ? n_heads : n_heads * d_state, "elements of A");
   s.expect_vector(d, n_heads, "elements of D");
-  if (s.of_outputs(x)) s.refuse("a state over selected tokens");
+  if (s.domain(x) != RowDomain::tokens) s.refuse("a state over selected tokens");
   s.expect(s.state(state).n_units, n_heads, "units of state");
   s.expect(s.state(state).unit_floats, head_dim * d_state, "floats of a unit of state");
 }

@@ -52,7 +52,7 @@ struct ToyState {
   void fields(ops::FieldVisitor& f) { f.reads(x), f.state(at), f.writes(y); }
   void check(const ops::CheckScope& s) const {
     s.expect(s.width(y), s.width(x), "columns");
-    if (s.of_outputs(x)) s.refuse("a state over selected tokens");
+    if (s.domain(x) != ops::RowDomain::tokens) s.refuse("a state over selected tokens");
   }
   void shard(ops::ShardScope& s) const {
     ToyState part = *this;
@@ -88,7 +88,7 @@ struct ToyCached {
   void fields(ops::FieldVisitor& f) { f.reads(x), f.cache_layer(layer), f.writes(y); }
   void check(const ops::CheckScope& s) const {
     s.expect(s.width(y), s.width(x), "columns");
-    if (s.of_outputs(x)) s.refuse("keys of selected tokens");
+    if (s.domain(x) != ops::RowDomain::tokens) s.refuse("keys of selected tokens");
   }
   void shard(ops::ShardScope& s) const {  // the cache is whole in every shard, for more than one op reads it
     ToyCached part = *this;

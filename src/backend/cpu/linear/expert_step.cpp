@@ -5,6 +5,7 @@
 
 #include "backend/cpu/linear/linear_thread.h"
 #include "base/round_up.h"
+#include "lower/placement.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -18,8 +19,7 @@ bool as_floats(const RunState& state, const ops::ExpertLinear& op, const ops::Ex
 }
 
 int64_t pairs_max(const RunState& state, const ops::ExpertLinear& op, const ops::ExecutorOptions& options) {
-  const bool of_outputs = state.plan.values[static_cast<size_t>(op.y)].domain == ops::RowDomain::outputs;
-  return (of_outputs ? options.n_outputs_max : options.n_batch_max) * op.n_used;
+  return op.n_pairs(lower::rows_max(state.plan, op.y, options));
 }
 
 }  // namespace
@@ -67,14 +67,15 @@ ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& opti
   used_.reserve(n_experts);
 }
 
-void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_rows) {
-  const auto expert_of = [&](int64_t row, int64_t rank) {
-    return static_cast<size_t>(op.routes == ops::kNone ? static_cast<float>(rank)
-                                                       : state_.row(op.routes, row)[op.n_used + rank]);
+void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_pairs) {
+  const int64_t n_tokens = n_pairs / op.n_used;
+  const auto routes_of = [&](int64_t t) { return op.routes == ops::kNone ? nullptr : state_.row(op.routes, t); };
+  const auto expert_of = [&](const float* routes, int64_t rank) {
+    return static_cast<size_t>(ops::expert_of(routes, op.n_used, rank));
   };
   first_pair_.assign(static_cast<size_t>(op.n_experts) + 1, 0);
-  for (int64_t row = 0; row < n_rows; ++row) {
-    for (int64_t rank = 0; rank < op.n_used; ++rank) ++first_pair_[expert_of(row, rank) + 1];
+  for (int64_t t = 0; t < n_tokens; ++t) {
+    for (int64_t rank = 0; rank < op.n_used; ++rank) ++first_pair_[expert_of(routes_of(t), rank) + 1];
   }
   used_.clear();
   for (size_t e = 0; e < static_cast<size_t>(op.n_experts); ++e) {
@@ -82,15 +83,15 @@ void ExpertSteps::sort_pairs(const ops::ExpertLinear& op, int64_t n_rows) {
     first_pair_[e + 1] += first_pair_[e];
   }
   // Placed from the end, so that first_pair_ ends as it began: a count of what is left before each expert's own.
-  for (int64_t row = n_rows; row-- > 0;) {
+  for (int64_t t = n_tokens; t-- > 0;) {
     for (int64_t rank = op.n_used; rank-- > 0;) {
-      const size_t e = expert_of(row, rank);
-      pairs_[static_cast<size_t>(--first_pair_[e + 1])] = {static_cast<int32_t>(row), static_cast<int32_t>(rank)};
+      const size_t e = expert_of(routes_of(t), rank);
+      pairs_[static_cast<size_t>(--first_pair_[e + 1])] = static_cast<int32_t>(t * op.n_used + rank);
     }
   }
   // Now first_pair_[e + 1] is where e begins.
   for (size_t e = 0; e < static_cast<size_t>(op.n_experts); ++e) first_pair_[e] = first_pair_[e + 1];
-  first_pair_.back() = static_cast<int32_t>(n_rows * op.n_used);
+  first_pair_.back() = static_cast<int32_t>(n_pairs);
 }
 
 LinearTask ExpertSteps::expert_task(const ops::ExpertLinear& op, int64_t expert) const {
@@ -114,15 +115,16 @@ LinearTask ExpertSteps::expert_task(const ops::ExpertLinear& op, int64_t expert)
   return task;
 }
 
-void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
-  sort_pairs(op, n_rows);
-  const int64_t n_pairs = n_rows * op.n_used, stride_x = state_.width(op.x) == op.d_in ? 0 : op.d_in;
+void ExpertSteps::run(const ops::ExpertLinear& op) {
+  const int64_t n_pairs = op.n_pairs(state_.n_rows(op.y));
+  sort_pairs(op, n_pairs);
+  const ops::Value& of_x = state_.plan.values[static_cast<size_t>(op.x)];
   const LinearTask any = task_of(op);
   const LinearChoice& choice = choice_of(op);
   if (!any.as_f32) quantised_ = quant::carve(any.x.kind, options_.planes, n_pairs, op.d_in, integers_);
   state_.pool.run(n_pairs, [&](int64_t p, int) {
-    const Pair pair = pairs_[static_cast<size_t>(p)];
-    std::copy_n(state_.column(op.x, pair.row, pair.rank * stride_x), op.d_in, x_ + p * op.d_in);
+    const auto [row, column] = op.input_of(of_x, pairs_[static_cast<size_t>(p)]);
+    std::copy_n(state_.column(op.x, row, column), op.d_in, x_ + p * op.d_in);
     if (!any.as_f32) quantise_rows(state_.kernel_set, {x_, n_pairs, op.d_in, op.d_in}, quantised_, p, p + 1);
   });
 
@@ -139,8 +141,8 @@ void ExpertSteps::run(const ops::ExpertLinear& op, int64_t n_rows) {
         .rows(choice.at(task.n_tokens), task, begin, std::min(op.d_out, begin + rows_per_unit));
   });
   state_.pool.run(n_pairs, [&](int64_t p, int) {
-    const Pair pair = pairs_[static_cast<size_t>(p)];
-    std::copy_n(y_ + p * op.d_out, op.d_out, state_.column(op.y, pair.row, pair.rank * op.d_out));
+    const auto [row, column] = op.result_of(pairs_[static_cast<size_t>(p)]);
+    std::copy_n(y_ + p * op.d_out, op.d_out, state_.column(op.y, row, column));
   });
 }
 

@@ -22,18 +22,15 @@ class ExpertSteps {
   // Takes memory for the largest of the plan's expert products. state must outlive it.
   ExpertSteps(const RunState& state, const ops::ExecutorOptions& options);
 
-  void run(const ops::ExpertLinear& op, int64_t n_rows);
+  void run(const ops::ExpertLinear& op);
   size_t bytes() const noexcept { return memory_.size(); }
   size_t scratch_bytes() const noexcept { return scratch_bytes_; }  // of a thread
   const LinearChoice& choice_of(const ops::ExpertLinear& op) const { return choices_.at(&op); }
 
  private:
-  struct Pair {
-    int32_t row = 0, rank = 0;
-  };
   // The task of one expert with as many tokens as there can be.
   LinearTask task_of(const ops::ExpertLinear& op) const;
-  void sort_pairs(const ops::ExpertLinear& op, int64_t n_rows);
+  void sort_pairs(const ops::ExpertLinear& op, int64_t n_pairs);
   LinearTask expert_task(const ops::ExpertLinear& op, int64_t expert) const;
 
   const RunState& state_;
@@ -45,7 +42,7 @@ class ExpertSteps {
   float *x_ = nullptr, *y_ = nullptr;  // rows of pairs
   std::byte* integers_ = nullptr;
   quant::Activations quantised_;
-  std::vector<Pair> pairs_;          // by expert, then row
+  std::vector<int32_t> pairs_;       // by expert, then ascending
   std::vector<int32_t> first_pair_;  // per expert, and the number of all at the end
   std::vector<int32_t> used_;        // experts with pairs
 };

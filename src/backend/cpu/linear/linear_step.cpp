@@ -27,7 +27,7 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   task.row_bytes = weights.row_bytes();
   task.k = weights.shape.cols();
   task.as_f32 = work.twin == ops::kNone;
-  task.n_tokens = y.domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
+  task.n_tokens = y.domain.n_rows(options.n_batch_max, options.n_outputs_max);
   if (!task.as_f32) task.x = state.twins[static_cast<size_t>(work.twin)];
   task.x_f32 =
       tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, state.layout(op.x).stride);

@@ -133,8 +133,8 @@ void softcap(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, s
 void expert_sum(const RunState& s, const ops::Op& of, int64_t begin, int64_t end, std::byte*) noexcept {
   const auto& op = *of.as<ops::ExpertSum>();
   for (int64_t t = begin; t < end; ++t) {
-    s.kernels.expert_sum(s.row(op.x, t), op.weighted ? s.row(op.routes, t) : nullptr, op.n_used, s.width(op.y),
-                         s.row(op.y, t));
+    s.kernels.expert_sum(s.row(op.x, t * op.n_used), op.weighted ? s.row(op.routes, t) : nullptr, op.n_used,
+                         s.width(op.y), s.row(op.y, t));
   }
 }
 

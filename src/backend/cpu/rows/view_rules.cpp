@@ -76,6 +76,9 @@ int64_t take_by_experts(const ops::Plan&, const ops::Op& op, ops::ValueId value)
   const auto& experts = op.get<ops::ExpertLinear>();
   return value == experts.x ? experts.d_in : kTakesRows;
 }
+int64_t take_summed(const ops::Plan&, const ops::Op& op, ops::ValueId value) {
+  return value == op.get<ops::ExpertSum>().x ? kTakesDense : kTakesRows;  // the rows of a token's ranks are one run
+}
 int64_t give_by_experts(const ops::Plan&, const ops::Op& op, ops::ValueId) { return op.get<ops::ExpertLinear>().d_out; }
 
 struct RulesRow {
@@ -90,7 +93,7 @@ RulesRow rules(PiecesTaken reads, PiecesTaken writes) noexcept {
 const RulesRow* rules_of(const ops::Op& op) noexcept {
   static const RulesRow table[] = {rules<ops::Linear>(take_rows, take_rows),
                                    rules<ops::ExpertLinear>(take_by_experts, give_by_experts),
-                                   rules<ops::ExpertSum>(take_rows, take_rows),
+                                   rules<ops::ExpertSum>(take_summed, take_rows),
                                    rules<ops::ExpertScale>(take_rows, take_rows),
                                    rules<ops::Route>(take_rows, take_rows),
                                    rules<ops::RmsNorm>(take_runs<ops::RmsNorm>, take_runs<ops::RmsNorm>),

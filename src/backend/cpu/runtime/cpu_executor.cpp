@@ -68,7 +68,7 @@ ScratchBytes scratch_bytes(const RunState& state, const ops::ExecutorOptions& op
 
 // A value's rows one after the other, wherever they lie.
 void read_rows(const RunState& s, ops::ValueId value, std::vector<double>& rows) {
-  const int64_t width = s.width(value), n_rows = s.n_rows(s.plan.values[static_cast<size_t>(value)].domain);
+  const int64_t width = s.width(value), n_rows = s.n_rows(value);
   const ops::ValueLayout& layout = s.layout(value);
   rows.clear();
   for (int64_t i = 0; i < n_rows; ++i) {
@@ -81,8 +81,7 @@ void read_rows(const RunState& s, ops::ValueId value, std::vector<double>& rows)
 
 void gather(const RunState& s, const ops::Gather& op, ShardTable* shards, int i_shard) {
   if (shards == nullptr) throw Error(Errc::bad_request, "a shard of a model needs the others to run");
-  const int64_t own = s.width(op.x), all = s.width(op.y),
-                n_rows = s.n_rows(s.plan.values[static_cast<size_t>(op.y)].domain);
+  const int64_t own = s.width(op.x), all = s.width(op.y), n_rows = s.n_rows(op.y);
   shards->gather(i_shard, {s.row(op.x, 0), n_rows, own, own}, op.column, {s.row(op.y, 0), n_rows, all, all});
 }
 
@@ -255,7 +254,7 @@ class CpuExecutor final : public ops::Executor {
         run_attention_step(state_, record<ops::Attention>(step), reinterpret_cast<float*>(partials_.data()));
         break;
       case Step::Kind::cached: step.cached_kernel.run(state_, plan_.ops[static_cast<size_t>(step.op)]); break;
-      case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step), state_.n_rows(step.domain)); break;
+      case Step::Kind::experts: experts_->run(record<ops::ExpertLinear>(step)); break;
       case Step::Kind::state: run_state_step(state_, step); break;
       case Step::Kind::gather: gather(state_, record<ops::Gather>(step), shards_, i_shard_); break;
     }
@@ -311,7 +310,7 @@ class CpuExecutor final : public ops::Executor {
     if (!observer.wants(op)) return;
     const ops::ValueId value = ops::announced_value(op);
     read_rows(state_, value, observed_);
-    observer.on_op(op, state_.n_rows(plan_.values[static_cast<size_t>(value)].domain), state_.width(value), observed_);
+    observer.on_op(op, state_.n_rows(value), state_.width(value), observed_);
   }
 
   const ops::Plan& plan_;

@@ -48,9 +48,10 @@ struct RunState {
   std::span<const int32_t> sequences;  // may be empty: all 0
   ops::BatchShape shape;
 
-  int64_t n_rows(ops::RowDomain domain) const noexcept {
-    return static_cast<int64_t>(domain == ops::RowDomain::outputs ? shape.selected.size() : tokens.size());
+  int64_t n_rows(const ops::RowDomain& domain) const noexcept {
+    return domain.n_rows(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(shape.selected.size()));
   }
+  int64_t n_rows(ops::ValueId value) const noexcept { return n_rows(plan.values[static_cast<size_t>(value)].domain); }
   int64_t width(ops::ValueId value) const noexcept { return plan.values[static_cast<size_t>(value)].width; }
   float* row(ops::ValueId value, int64_t i) const noexcept {
     return values[static_cast<size_t>(value)] + i * layout(value).stride;
@@ -62,9 +63,7 @@ struct RunState {
   }
   // The token behind row i of a value.
   int64_t token_of(ops::ValueId value, int64_t i) const noexcept {
-    return plan.values[static_cast<size_t>(value)].domain == ops::RowDomain::outputs
-               ? shape.selected[static_cast<size_t>(i)]
-               : i;
+    return plan.values[static_cast<size_t>(value)].domain.token_of(i, shape.selected);
   }
   int64_t sequence_of(int64_t token) const noexcept {
     return sequences.empty() ? 0 : sequences[static_cast<size_t>(token)];

@@ -1,6 +1,7 @@
 // List scheduling of a Plan's ops into steps; see schedule.h.
 #include "backend/cpu/runtime/schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "backend/cpu/rows/view_rules.h"
@@ -33,13 +34,15 @@ class Scheduler {
     schedule_.twins = lower::find_twins(plan, options, false);
     made_.of_op.assign(plan.ops.size(), kNone);
     made_.of_twin.assign(schedule_.twins.list.size(), kNone);
+    for (const ops::Value& each : plan.values) {
+      if (std::ranges::find(domains_, each.domain) == domains_.end()) domains_.push_back(each.domain);
+    }
   }
 
   Schedule run() {
     while (!progress_.is_all_done()) {
       const size_t before = progress_.n_done();
-      add_row_step(ops::RowDomain::tokens);
-      add_row_step(ops::RowDomain::outputs);
+      for (const ops::RowDomain& domain : domains_) add_row_step(domain);
       add_linear_step();
       for (const LoneRole& lone : kLoneRoles) add_lone_steps(lone);
       if (progress_.n_done() == before) progress_.refuse();
@@ -63,7 +66,7 @@ class Scheduler {
     made_.of_op[static_cast<size_t>(op)] = current();
   }
 
-  void add_row_step(ops::RowDomain domain) {
+  void add_row_step(const ops::RowDomain& domain) {
     Step step;
     step.kind = Step::Kind::rows;
     step.domain = domain;
@@ -85,7 +88,7 @@ class Scheduler {
     step.kind = Step::Kind::linears;
     for (int32_t op = 0; op < n_ops(); ++op) {
       if (progress_.is_done(op) || role(op) != Role::product || !progress_.has_inputs(op, current())) continue;
-      const ops::RowDomain domain = value(links_.output(op)).domain;
+      const ops::RowDomain& domain = value(links_.output(op)).domain;
       if (step.linears.empty()) step.domain = domain;
       if (domain == step.domain) step.linears.push_back({op, schedule_.twins.read_by_op[static_cast<size_t>(op)]});
     }
@@ -96,7 +99,7 @@ class Scheduler {
   }
 
   // At the end of the last step if that works on rows, else in a step of its own.
-  void make_twin(int32_t twin, ops::RowDomain domain) {
+  void make_twin(int32_t twin, const ops::RowDomain& domain) {
     if (twin == kNone || made_.of_twin[static_cast<size_t>(twin)] != kNone) return;
     if (current() == 0 || schedule_.steps.back().kind != Step::Kind::rows || schedule_.steps.back().domain != domain) {
       schedule_.steps.emplace_back();
@@ -125,6 +128,7 @@ class Scheduler {
   }
 
   const ops::Plan& plan_;
+  std::vector<ops::RowDomain> domains_ = {ops::RowDomain::tokens, ops::RowDomain::outputs};  // of values
   const lower::Links links_;
   lower::Progress progress_;
   lower::Steps made_;

@@ -1,8 +1,7 @@
 // A Plan turned into steps for the CPU: between two steps all threads meet, inside one they need not. Made once per
 // executor.
-//   rows     ops that work token by token; a thread runs all of them on its tokens. At the end of the list stand the
-//   values whose
-//            rows must be quantised for the linears that follow.
+//   rows     ops that work row by row, all of one row domain; a thread runs all of them on its rows. At the end of the
+//            list stand the values whose rows must be quantised for the linears that follow.
 //   linears  all Linear ops whose inputs are ready, split together by rows of their weights.
 //   experts  one product of experts.
 //   attention one Attention op.

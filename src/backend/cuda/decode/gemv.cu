@@ -288,14 +288,14 @@ __global__ void __launch_bounds__(32 * kWarps, kThreadBlocksPerSm)
   let_next_start();
   GemvTask task = tasks.task[blockIdx.y];
   const ExpertPick& pick = tasks.pick[blockIdx.y];
-  const int64_t pair = blockIdx.x / task.n_thread_blocks;
-  const auto first = static_cast<int>(pick.row_begin(pick.settled_expert(pair)));
+  const uint32_t pair = blockIdx.x / static_cast<uint32_t>(task.n_thread_blocks);
+  const auto first = static_cast<int>(pick.row_begin(pick.settled_expert_of(pair)));
   task.n_rows = first + tasks.d_out;
   constexpr int kRows = kShort ? kShortRows : 1;  // of a warp at a time
   const int row =
       first +
       (static_cast<int>(blockIdx.x % task.n_thread_blocks) * kWarps + static_cast<int>(threadIdx.x / 32)) * kRows;
-  const GemvTokens tokens{static_cast<int>(pick.row_of_x(pair)), 1, task.y + pair * tasks.d_out - first, 0};
+  const GemvTokens tokens{static_cast<int>(pick.row_of_x(pair)), 1, task.y + int64_t{pair} * tasks.d_out - first, 0};
   const int row_step = task.n_thread_blocks * kWarps * kRows;
   if constexpr (kShort) {
     List::template run_short<kPlanes>(task, tasks.x, tokens, row, row_step);

@@ -23,8 +23,9 @@ __global__ void any_expert_kernel(AnyExpertTask task) {
                 at_row = blockIdx.x % task.blocks_of_pair * kAnyRowsPerBlock + threadIdx.x / 8;
   const int chunk = threadIdx.x % 8;
   const bool active = at_row < task.d_out;
-  const int64_t row = task.pick.row_begin(task.pick.expert(pair)) + (active ? at_row : 0),
-                x_row = task.pick.row_of_x(pair);
+  const auto i_pair = static_cast<uint32_t>(pair);
+  const int64_t row = task.pick.row_begin(task.pick.expert_of(i_pair)) + (active ? at_row : 0),
+                x_row = task.pick.row_of_x(i_pair);
   float c = 0.0f;
   const int64_t begin = quant::chunk_begin(chunk, task.n_blocks),
                 end = active ? quant::chunk_begin(chunk + 1, task.n_blocks) : begin;

@@ -24,12 +24,12 @@ template <class W>
 __global__ void float_expert_kernel(FloatExpertTask task) {
   const int64_t pair = blockIdx.x / task.blocks_of_pair,
                 at_row = blockIdx.x % task.blocks_of_pair * kFloatExpertWarps + threadIdx.x / 32;
-  const int64_t expert = task.pick.expert(pair);
+  const int64_t expert = task.pick.expert_of(static_cast<uint32_t>(pair));
   if (at_row >= task.d_out || expert < task.first || expert >= task.first + task.n) return;
   const int lane = threadIdx.x % 32, chunk = lane / 4;
   const int64_t n_blocks = (task.d_in + 31) / 32, row = task.pick.row_begin(expert) + at_row;
   const W* w = static_cast<const W*>(task.w) + (row - task.first * task.pick.rows_per_expert) * task.d_in;
-  const float* x = task.x + task.pick.row_of_x(pair) * task.d_in;
+  const float* x = task.x + task.pick.row_of_x(static_cast<uint32_t>(pair)) * task.d_in;
   float sum[8] = {};
   const int64_t end = (chunk + 1) * n_blocks / 8;
   for (int64_t b = chunk * n_blocks / 8; b < end; ++b) {

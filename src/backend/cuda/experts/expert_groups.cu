@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(32 * kGatherWarps) gather_rows_kernel(const __
   const int place = static_cast<int>(blockIdx.x * kGatherWarps + threadIdx.x / 32);
   if (place >= task.n_pairs) return;
   wait_for_previous();
-  const int64_t row = task.pick.row_of_x(task.pairs[place]);
-  const int k = static_cast<int>(task.to.k);  // `from` may have the rows of all ranks as one
+  const int64_t row = task.pick.row_of_x(static_cast<uint32_t>(task.pairs[place]));
+  const int k = static_cast<int>(task.to.k);  // `from` may have the rows of all heads as one
   const bool superblocks = task.from.kind == quant::Activation::a256;
   const int n_blocks = k / (superblocks ? 256 : 32), n_groups = k / (superblocks ? 16 : 32);
   copy_row<uint4>(task.from.q, task.to.q, row, place, k / 16);

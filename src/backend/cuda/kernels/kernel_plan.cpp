@@ -126,12 +126,14 @@ ExpertsMade KernelPlan::experts_made(const ops::Plan& plan, const lower::Lowerin
   const FusionGroup& group = lowering.groups[i_group];
   const auto& r = record_of<ops::ExpertLinear>(plan, group.ops.front());
   const ExpertRow& row = experts(group.ops.front()).at(n_tokens);
-  const auto domain_of = [&plan](ops::ValueId id) { return plan.values[static_cast<size_t>(id)].domain; };
+  const auto is_of_outputs = [&plan](const ops::ExpertLinear& product) {
+    return plan.values[static_cast<size_t>(product.y)].domain.is_of_outputs();
+  };
   while (i_group-- > 0) {
     const FusionGroup& other = lowering.groups[i_group];
     if (other.kind != Kind::experts || other.twin == kNone) continue;
     const auto& before = record_of<ops::ExpertLinear>(plan, other.ops.front());
-    if (domain_of(before.y) != domain_of(r.y)) return {};
+    if (is_of_outputs(before) != is_of_outputs(r)) return {};
     const ExpertRow& of_before = experts(other.ops.front()).at(n_tokens);
     if (of_before.kernel != ExpertKernel::group_tiles) continue;
     const bool same = before.routes == r.routes && before.n_experts == r.n_experts && before.n_used == r.n_used &&

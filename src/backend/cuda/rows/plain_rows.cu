@@ -81,21 +81,36 @@ struct ExpertScaled {
     return routes[token * 2 * n_used + pair % n_used] * x[token * d + i % d];
   }
 };
+
+__device__ float sum_of(float a, float b) { return a + b; }
+__device__ float4 sum_of(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+__device__ float times(float w, float x) { return w * x; }
+__device__ float4 times(float w, float4 x) { return {w * x.x, w * x.y, w * x.z, w * x.w}; }
+__device__ float fma_of(float w, float x, float sum) { return num::fma(w, x, sum); }
+__device__ float4 fma_of(float w, float4 x, float4 sum) {
+  return {num::fma(w, x.x, sum.x), num::fma(w, x.y, sum.y), num::fma(w, x.z, sum.z), num::fma(w, x.w, sum.w)};
+}
+
+// ops/linear/expert_sum.h, of a column or of four: `from` is the one of rank 0, those of the others lie `width` further
+// each; weights null: plain sums.
+template <class Columns, class Index>
+__device__ Columns sum_of_ranks(const Columns* from, uint64_t width, const float* weights, Index n_used) {
+  Columns sum = weights == nullptr ? from[0] : times(weights[0], from[0]);
+#pragma unroll 8
+  for (Index rank = 1; rank < n_used; ++rank) {
+    const Columns x = from[rank * width];
+    sum = weights == nullptr ? sum_of(sum, x) : fma_of(weights[rank], x, sum);
+  }
+  return sum;
+}
+
 struct ExpertsSummed {
   const float *x, *routes;
   int64_t n_used, d;
   __device__ float operator()(int64_t i) const {
     const int64_t token = i / d;
-    const float* from = x + token * n_used * d + i % d;
-    if (routes == nullptr) {
-      float sum = from[0];
-      for (int64_t rank = 1; rank < n_used; ++rank) sum = sum + from[rank * d];
-      return sum;
-    }
-    const float* weights = routes + token * 2 * n_used;
-    float sum = weights[0] * from[0];
-    for (int64_t rank = 1; rank < n_used; ++rank) sum = num::fma(weights[rank], from[rank * d], sum);
-    return sum;
+    return sum_of_ranks(x + token * n_used * d + i % d, static_cast<uint64_t>(d),
+                        routes == nullptr ? nullptr : routes + token * 2 * n_used, n_used);
   }
 };
 
@@ -110,22 +125,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t token = i / width;
   const float4* from = reinterpret_cast<const float4*>(task.x) + uint64_t{token} * n_used * width + i % width;
   const float* weights = task.routes == nullptr ? nullptr : task.routes + uint64_t{token} * 2 * n_used;
-  float4 sum = from[0];
-  if (weights != nullptr) {
-    const float w = weights[0];
-    sum = {w * sum.x, w * sum.y, w * sum.z, w * sum.w};
-  }
-#pragma unroll 8
-  for (uint32_t rank = 1; rank < n_used; ++rank) {
-    const float4 v = from[uint64_t{rank} * width];
-    if (weights == nullptr) {
-      sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
-    } else {
-      const float w = weights[rank];
-      sum = {num::fma(w, v.x, sum.x), num::fma(w, v.y, sum.y), num::fma(w, v.z, sum.z), num::fma(w, v.w, sum.w)};
-    }
-  }
-  y[i] = sum;
+  y[i] = sum_of_ranks(from, width, weights, n_used);
 }
 
 __global__ void copy_kernel(CopyRuns c, int64_t n_runs) {

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/runtime/device_state.h"
 #include "base/round_up.h"
+#include "lower/placement.h"
 #include "ops/plan/cached_run.h"
 #include "ops/plan/op_values.h"
 #include "ops/state/run_on_host.h"
@@ -47,8 +48,7 @@ Borrower::Borrower(const ops::Plan& plan, const ops::ExecutorOptions& options, c
     size_t of_op = 0;
     for (const ops::ValueId id : values_at(plan.ops[i])) {
       const ops::Value& value = plan.values[static_cast<size_t>(id)];
-      const int64_t n_rows = value.domain == ops::RowDomain::outputs ? options.n_outputs_max : options.n_batch_max;
-      of_op += aligned(static_cast<size_t>(n_rows * value.width) * sizeof(float));
+      of_op += aligned(static_cast<size_t>(lower::rows_max(plan, id, options) * value.width) * sizeof(float));
     }
     bytes = std::max(bytes, of_op);
   }

@@ -184,7 +184,7 @@ void DeviceState::place_experts() {
     if (group.kind != FusionGroup::Kind::experts || group.twin == ops::kNone) continue;
     const auto& r = plan.ops[static_cast<size_t>(group.ops.front())].get<ops::ExpertLinear>();
     needs.push_back(
-        {r.n_experts, rows_max(r.y) * r.n_used, schedule.twins.list[static_cast<size_t>(group.twin)].kind, r.d_in});
+        {r.n_experts, r.n_pairs(rows_max(r.y)), schedule.twins.list[static_cast<size_t>(group.twin)].kind, r.d_in});
   }
   by_expert = ExpertMemory(needs, options.planes, hopper.view());
 }

@@ -55,9 +55,8 @@ struct DeviceState {
   }
   int64_t width(ops::ValueId id) const noexcept { return plan.values[static_cast<size_t>(id)].width; }
   int64_t n_rows(ops::ValueId id) const noexcept {
-    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs
-               ? static_cast<int64_t>(shape.selected.size())
-               : n_tokens;
+    const auto n_outputs = static_cast<int64_t>(shape.selected.size());
+    return plan.values[static_cast<size_t>(id)].domain.n_rows(n_tokens, n_outputs);
   }
   // Queue copies between a value's rows, or a row that lies elsewhere, and the host; nothing where the value is kNone.
   void send_rows(const PinnedBuffer& from, ops::ValueId to) const;  // all of the batch's

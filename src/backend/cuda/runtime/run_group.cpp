@@ -71,7 +71,7 @@ class GroupLauncher {
     ExpertTask task = expert_task(s_, r);
     if (task.n_pairs == 0) return;
     if (group_.ops.size() == 2) return run_two_experts(task);
-    const ExpertRange& range = s_.kernels.experts(group_.ops.front()).range_at(s_.n_rows(r.y));
+    const ExpertRange& range = s_.kernels.experts(group_.ops.front()).range_at(task.n_pairs / r.n_used);
     switch (range.row->kernel) {
       case ExpertKernel::group_tiles:
         return expert_linear_groups(task, integers(), range.row->columns, s_.by_expert.view(), range.made,
@@ -348,11 +348,11 @@ ExpertTask expert_task(const DeviceState& s, const ops::ExpertLinear& r) {
   if (r.routes != kNone) task.routes = s.value(r.routes);
   task.x = s.value(r.x);
   task.y = s.value(r.y);
-  task.n_pairs = s.n_rows(r.y) * r.n_used;
+  task.n_pairs = r.n_pairs(s.n_rows(r.y));
   task.d_in = r.d_in, task.d_out = r.d_out;
   task.rows_per_expert = r.rows_per_expert == 0 ? r.d_out : r.rows_per_expert, task.first_row = r.first_row;
   task.n_used = static_cast<int32_t>(r.n_used);
-  task.is_wide = s.width(r.x) != r.d_in;
+  task.is_wide = r.has_own_inputs(s.plan.values[static_cast<size_t>(r.x)]);
   return task;
 }
 

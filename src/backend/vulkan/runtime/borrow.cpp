@@ -113,14 +113,15 @@ void Borrower::run(DeviceState& s, const ops::Linear& op) {
 
 void Borrower::run(DeviceState& s, const ops::ExpertLinear& op) {
   const tensor::TensorView& w = weight(op.w);
-  const int64_t n_tokens = s.n_rows(op.y), per_token = s.width(op.x) / op.d_in;
-  const ProductRows x(*quant::find_format(w.dtype), options_, rows_of(op.x), n_tokens * per_token, op.d_in);
+  const ops::Value& of_x = plan_.values[static_cast<size_t>(op.x)];
+  const int64_t n_of_row = of_x.width / op.d_in;  // inputs side by side
+  const ProductRows x(*quant::find_format(w.dtype), options_, rows_of(op.x), s.n_rows(op.x) * n_of_row, op.d_in);
   const float* bias = small(op.bias);
-  pool_.run(n_tokens * op.n_used, [&](int64_t pair, int) {
-    const int64_t t = pair / op.n_used, rank = pair % op.n_used;
-    const int64_t expert =
-        op.routes == ops::kNone ? rank : static_cast<int64_t>(rows_of(op.routes)[t * 2 * op.n_used + op.n_used + rank]);
-    const int64_t x_row = per_token == 1 ? t : t * op.n_used + rank;
+  pool_.run(op.n_pairs(s.n_rows(op.y)), [&](int64_t pair, int) {
+    const float* routes = op.routes == ops::kNone ? nullptr : rows_of(op.routes) + pair / op.n_used * 2 * op.n_used;
+    const int64_t expert = ops::expert_of(routes, op.n_used, pair % op.n_used);
+    const auto [i, column] = op.input_of(of_x, pair);
+    const int64_t x_row = i * n_of_row + column / op.d_in;
     for (int64_t r = 0; r < op.d_out; ++r) {
       const int64_t row = op.row_of(expert) + r;
       rows_of(op.y)[pair * op.d_out + r] = x.times(w.row(row), x_row, bias == nullptr ? nullptr : bias + row);

@@ -10,6 +10,7 @@
 #include "backend/vulkan/attention/kv_cache.h"
 #include "backend/vulkan/device/device.h"
 #include "lower/lowering.h"
+#include "lower/placement.h"
 #include "lower/small_weights.h"
 #include "ops/attention/rope_table.h"
 #include "ops/plan/batch_shape.h"
@@ -19,8 +20,8 @@
 
 namespace assay::backend::vulkan {
 
-// Rows of a value as integers (linear/twin.glsl). k: elements of a row there; of what several experts read a row of the
-// value is several.
+// Rows of a value as integers (linear/twin.glsl). k: elements of a row there; of what heads multiply each by a matrix
+// of its own, a row of the value is several.
 struct TwinRows {
   VkDeviceAddress address = 0;
   quant::Activation kind = quant::Activation::a256;
@@ -48,7 +49,9 @@ class DeviceState {
   std::vector<ops::RopeTable> rope_tables;
 
   int64_t width(ops::ValueId id) const { return plan.values[static_cast<size_t>(id)].width; }
-  int64_t n_rows(ops::ValueId id) const { return of_outputs(id) ? n_outputs_ : n_tokens_; }
+  int64_t n_rows(ops::ValueId id) const {
+    return plan.values[static_cast<size_t>(id)].domain.n_rows(n_tokens_, n_outputs_);
+  }
   int64_t n_tokens() const noexcept { return n_tokens_; }
   VkDeviceAddress value(ops::ValueId id) const { return arena_.address() + offsets_[static_cast<size_t>(id)]; }
   VkDeviceAddress matrix(ops::WeightId id) const { return matrices_[static_cast<size_t>(id)]; }
@@ -70,12 +73,9 @@ class DeviceState {
   void write_value(ops::ValueId id, std::span<const float> rows);
   void copy_value(ops::ValueId id, const Buffer& to);  // all rows
   size_t arena_bytes() const noexcept;
-  int64_t rows_max(ops::ValueId id) const { return of_outputs(id) ? options.n_outputs_max : options.n_batch_max; }
+  int64_t rows_max(ops::ValueId id) const { return lower::rows_max(plan, id, options); }
 
  private:
-  bool of_outputs(ops::ValueId id) const {
-    return plan.values[static_cast<size_t>(id)].domain == ops::RowDomain::outputs;
-  }
   VkDeviceAddress batch_part(int64_t i) const noexcept {
     return batch_.address() + static_cast<size_t>(i * options.n_batch_max) * sizeof(int32_t);
   }

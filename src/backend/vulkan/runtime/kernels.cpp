@@ -82,13 +82,13 @@ Product product_of(const DeviceState& s, const ops::Linear& r) {
   return {r.x, r.y, r.w, r.bias, s.width(r.y), s.width(r.x), s.n_rows(r.y)};
 }
 Product product_of(const DeviceState& s, const ops::ExpertLinear& r) {
-  Product p = {r.x, r.y, r.w, r.bias, r.d_out, r.d_in, s.n_rows(r.y) * r.n_used};
+  Product p = {r.x, r.y, r.w, r.bias, r.d_out, r.d_in, r.n_pairs(s.n_rows(r.y))};
   p.experts.routes = r.routes == kNone ? 0 : s.value(r.routes);
   p.experts.n_used = u32(r.n_used);
   p.experts.has_routes = r.routes == kNone ? 0u : 1u;
   p.experts.rows_per_expert = u32(r.row_of(1) - r.row_of(0));
   p.experts.first_row = u32(r.first_row);
-  p.experts.x_of_pairs = s.width(r.x) == r.d_in ? 0u : 1u;
+  p.experts.x_of_pairs = r.has_own_inputs(s.plan.values[static_cast<size_t>(r.x)]) ? 1u : 0u;
   return p;
 }
 

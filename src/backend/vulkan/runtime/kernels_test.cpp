@@ -18,6 +18,7 @@
 #include "ops/attention/rope.h"
 #include "ops/embed/embed.h"
 #include "ops/linear/expert_linear.h"
+#include "ops/linear/expert_scale.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/route.h"
 #include "ops/plan/op_values.h"
@@ -253,11 +254,13 @@ void VulkanKernels::run_products() {
   // Routes as a router gives them; then each rank its own input and expert, and rows that are a part of an expert's.
   const ops::ValueId x = t.slice(t.plan.input, 0, 256), both = t.slice(t.plan.input, 0, 512),
                      logits = t.slice(t.plan.input, 7, 5);
-  const ops::ValueId routes = t.value(4);
+  const ops::RowDomain routed = ops::RowDomain::tokens.routed(2);
+  const ops::ValueId routes = t.value(4), own = t.value(256, routed);
   t.add(ops::Route{logits, kNone, ops::Gating::softmax, 2, true, 1.0, routes});
+  t.add(ops::ExpertScale{x, routes, 2, own});
   for (const DType dtype : {DType::Q4_0, DType::Q6_K, DType::F16}) {
-    t.add(ops::ExpertLinear{x, routes, t.weight(dtype, 5 * 9, 256), t.vector(5 * 9), 5, 2, 256, 9, t.value(18)});
-    t.add(ops::ExpertLinear{both, routes, t.weight(dtype, 5 * 9, 256), kNone, 5, 2, 256, 4, t.value(8), 9, 3});
+    t.add(ops::ExpertLinear{x, routes, t.weight(dtype, 5 * 9, 256), t.vector(5 * 9), 5, 2, 256, 9, t.value(9, routed)});
+    t.add(ops::ExpertLinear{own, routes, t.weight(dtype, 5 * 9, 256), kNone, 5, 2, 256, 4, t.value(4, routed), 9, 3});
     t.add(ops::ExpertLinear{both, kNone, t.weight(dtype, 2 * 9, 256), kNone, 2, 2, 256, 9, t.value(18)});
   }
   for (const auto& [planes, as_f32] : {std::pair(2, false), {1, false}, {2, true}}) {
