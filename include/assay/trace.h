@@ -33,7 +33,7 @@ struct TraceOptions {
 struct OpTrace {
   std::string op, kind;
   int32_t layer = -1;             // -1: outside the layers
-  int64_t n_rows = 0, width = 0;  // of the rows shown
+  int64_t n_rows = 0, width = 0;  // of the rows shown: one a token; of experts one for each that the token goes to
   double mean = 0, rms = 0, smallest = 0,
          largest = 0;  // of the finite values, in double, row by row; NaN where there are none
   int64_t n_nan = 0, n_infinite = 0, n_zero = 0;

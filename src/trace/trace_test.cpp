@@ -213,6 +213,38 @@ TEST(Trace, ChoosesOpsLayersAndPositions) {
                                               values.values[static_cast<size_t>(4 * values.width + 1)]));
 }
 
+// Rows of experts are those of the tokens that the positions name, whatever runs in one chunk.
+TEST(Trace, ExpertsHaveARowForEachThatATokenGoesTo) {
+  const std::filesystem::path path = test::shared("goldens/arch/mixtral.gguf");
+  ASSAY_REQUIRE_FILE(path);
+  const auto model = Model::load(path.string(), {.tokenizer = false});
+  const auto all = collect(model, chunks_of(64), some_ids());
+  const Seen &routes = all.at("blk.0.ffn_routes"), &down = all.at("blk.0.ffn_down_exps"),
+             &sum = all.at("blk.0.ffn_moe");
+  const int64_t n_used = routes.width / 2;
+  ASSERT_GT(n_used, 1);
+  EXPECT_EQ(down.n_rows, kTokens * n_used);
+  EXPECT_EQ(down.width, sum.width);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    double expected = 0;
+    for (int64_t rank = 0; rank < n_used; ++rank)
+      expected += routes.values[static_cast<size_t>(t * routes.width + rank)] *
+                  down.values[static_cast<size_t>((t * n_used + rank) * down.width)];
+    EXPECT_NEAR(sum.values[static_cast<size_t>(t * sum.width)], expected, 1e-6);
+  }
+  Context context(model, chunks_of(5));
+  const Trace trace = trace_run(
+      context, some_ids(), {.ops = R"(blk\.0\.ffn_(act_exps|down_exps|moe))", .positions = {{4, 6}}, .n_first = 1});
+  ASSERT_EQ(trace.ops.size(), 3u);
+  for (const OpTrace& op : trace.ops) {
+    const Seen& seen = all.at(op.op);
+    const int64_t n_ranks = seen.n_rows / kTokens;
+    EXPECT_EQ(n_ranks, op.op == "blk.0.ffn_moe" ? 1 : n_used) << op.op;
+    EXPECT_EQ(op.n_rows, 3 * n_ranks) << op.op;
+    EXPECT_THAT(op.first, ElementsAre(seen.values[static_cast<size_t>(4 * n_ranks * seen.width)])) << op.op;
+  }
+}
+
 TEST(Trace, RefusesWhatCannotBeMeant) {
   const auto model = tiny_model();
   Context context(model, chunks_of(64));
