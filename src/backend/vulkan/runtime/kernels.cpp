@@ -340,6 +340,11 @@ void run_add_columns(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::AddColumns>(s, ops);
   run_elements(s, Element::add_columns, 0, s.value(r.x), s.small(r.w), r.y, s.width(r.y), 0);
 }
+// A factor for each column; one for a run of them is spread by the reference.
+bool serves_scale_columns(const ops::Plan& plan, const ops::ExecutorOptions&, const ops::Op& op) {
+  const auto& r = op.get<ops::ScaleColumns>();
+  return view_of(plan, r.w).shape.elements() == plan.values[static_cast<size_t>(r.y)].width;
+}
 void run_scale_columns(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::ScaleColumns>(s, ops);
   run_elements(s, Element::scale_columns, 0, s.value(r.x), s.small(r.w), r.y, s.width(r.y), 0);
@@ -497,7 +502,8 @@ const std::array kTable = {
     Kernel{"elements, scale", ops::Record::type_of<ops::Scale>(), 1, 0, nullptr, run_scale},
     Kernel{"elements, softcap", ops::Record::type_of<ops::Softcap>(), 1, 0, nullptr, run_softcap},
     Kernel{"elements, add_columns", ops::Record::type_of<ops::AddColumns>(), 1, 0, nullptr, run_add_columns},
-    Kernel{"elements, scale_columns", ops::Record::type_of<ops::ScaleColumns>(), 1, 0, nullptr, run_scale_columns},
+    Kernel{"elements, scale_columns", ops::Record::type_of<ops::ScaleColumns>(), 1, 0, serves_scale_columns,
+           run_scale_columns},
     Kernel{"rope", ops::Record::type_of<ops::Rope>(), 1, 0, serves_rope, run_rope},
     Kernel{"select, outputs", ops::Record::type_of<ops::SelectOutputs>(), 1, 0, nullptr, run_select},
     Kernel{"select, slice", ops::Record::type_of<ops::Slice>(), 1, 0, nullptr, run_slice},

@@ -441,6 +441,15 @@ TEST(VulkanKernelTable, TooLargeAMatrixIsBorrowed) {
   EXPECT_EQ(n_rows(2, 1), 1u);
 }
 
+TEST(VulkanKernelTable, AFactorForEachRunOfColumnsIsBorrowed) {
+  TestPlan t(256);
+  t.add(ops::ScaleColumns{t.plan.input, t.vector(256), t.value(256)});
+  t.add(ops::ScaleColumns{t.plan.input, t.vector(8), t.value(256)});
+  const ops::ExecutorOptions options;
+  EXPECT_EQ(kernels_for(t.plan, options, t.plan.ops[1], {}).size(), 1u);
+  EXPECT_EQ(kernels_for(t.plan, options, t.plan.ops[2], {}).size(), 0u);
+}
+
 // As on a device that rounds nothing right and flushes subnormals.
 TEST_F(VulkanKernels, AllByIntegersHasTheSameBits) {
   ASSAY_REQUIRE_VULKAN();
