@@ -48,10 +48,10 @@ std::string names_by_segments(const AttentionRows& rows) {
 // A batch of one token; empty: as the fusion group has it.
 std::string name_for_one(const DecodeGroup& group, const KernelPlan& kernels, const Schedule& schedule) {
   switch (group.kind) {
-    case DecodeGroup::Kind::linears: return std::string(group.row->name);
+    case DecodeGroup::Kind::linears:
+    case DecodeGroup::Kind::routes: return std::string(group.row->name);
     case DecodeGroup::Kind::attention:
       return names_by_segments(kernels.attention(schedule.groups[static_cast<size_t>(group.attention)]).one_token);
-    case DecodeGroup::Kind::routes: return "router";
     case DecodeGroup::Kind::nothing: return "none: its readers do it";
     case DecodeGroup::Kind::alone: return {};
   }

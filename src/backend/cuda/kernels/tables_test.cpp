@@ -99,7 +99,7 @@ TEST(CudaDecodeTable, NamesAreUnique) {
 TEST(CudaDecodeTable, MainCases) {
   using enum quant::Activation;
   const auto row = [](const DecodeMatrix& w) {
-    const DecodeRow* found = find_decode_row(w);
+    const DecodeRow* found = find_decode_row(w, kHopper);
     return found == nullptr ? std::string_view() : found->name;
   };
   EXPECT_EQ(row({DType::Q4_K, 4096, 4096, a256}), "decode superblocks");
@@ -117,12 +117,37 @@ TEST(CudaDecodeTable, MainCases) {
   EXPECT_FALSE(decode_is_narrow(DType::Q8_0, 1024));
 }
 
-TEST(CudaDecodeTable, ServesWhatARoutersRegistersHold) {
-  EXPECT_TRUE(router_serves(128, 2048, kHopper));
-  EXPECT_FALSE(router_serves(129, 2048, kHopper));
-  EXPECT_FALSE(router_serves(128, 2080, kHopper));
-  EXPECT_FALSE(router_serves(128, 48, kHopper));
-  EXPECT_FALSE(router_serves(128, 2048, kAmpere)) << "no clusters of blocks";
+// Deep rings where the card's shared memory has room for them beside the row.
+TEST(CudaDecodeTable, HalvesByTheCardsSharedMemory) {
+  const auto row = [](int64_t cols, bool has_norm, const Card& card) {
+    DecodeMatrix w{DType::F16, 4096, cols};
+    w.is_fast = true, w.has_norm = has_norm;
+    const DecodeRow* found = find_decode_row(w, card);
+    return found == nullptr ? std::string_view() : found->name;
+  };
+  EXPECT_EQ(row(4096, true, kHopper), "decode halves");
+  EXPECT_EQ(row(14336, false, kHopper), "decode halves");
+  EXPECT_EQ(row(6144, true, kHopper), "decode halves, short rings");
+  EXPECT_EQ(row(kDecodeWidthMax, true, kHopper), "decode halves, short rings");
+  EXPECT_EQ(row(4096, true, kAmpere), "decode halves, short rings");
+  EXPECT_EQ(row(kDecodeWidthMax, false, kAmpere), "decode halves, short rings");
+  EXPECT_EQ(row(kDecodeWidthMax, true, kAmpere), "");
+  EXPECT_EQ(row(1024, false, kAda), "decode halves, short rings");
+  EXPECT_EQ(row(1024, true, kAda), "") << "no room for the norm's floats";
+}
+
+TEST(CudaDecodeTable, ARouterIsWhatItsRegistersHold) {
+  const auto is_router = [](int64_t n_experts, int64_t cols, const Card& card) {
+    DecodeMatrix w{DType::F32, n_experts, cols};
+    w.is_routed = true;
+    const DecodeRow* found = find_decode_row(w, card);
+    return found != nullptr && found->kernel == DecodeKernel::router;
+  };
+  EXPECT_TRUE(is_router(128, 2048, kHopper));
+  EXPECT_FALSE(is_router(129, 2048, kHopper));
+  EXPECT_FALSE(is_router(128, 2080, kHopper));
+  EXPECT_FALSE(is_router(128, 48, kHopper));
+  EXPECT_FALSE(is_router(128, 2048, kAmpere)) << "no clusters of blocks";
 }
 
 // "decode attention | batch attention | attention of Hopper"
