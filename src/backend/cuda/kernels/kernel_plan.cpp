@@ -157,13 +157,24 @@ void KernelPlan::add_linears(const ops::Plan& plan, const ops::ExecutorOptions& 
 
 void KernelPlan::add_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group,
                             bool packs_rows) {
-  for (const int32_t op : group.ops) {
+  const auto product_of = [&](int32_t op) {
     const auto& linear = record_of<ops::Linear>(plan, op);
     FloatProduct product;
     product.w = matrix_of(plan, options, linear.w);
     product.cols = view_of(plan, linear.w).shape.cols();
     product.is_fast = fast_serves(options, product.w.dtype, product.cols);
     product.packs_rows = packs_rows;
+    return product;
+  };
+  int64_t n_row_tiles = 0;
+  for (const int32_t op : group.ops) {
+    const FloatProduct product = product_of(op);
+    if (!product.is_fast) n_row_tiles += (product.w.rows + kFloatTileRows - 1) / kFloatTileRows;
+    n_row_tiles = std::min(n_row_tiles, std::max<int64_t>(kFloatsPackedMax / (kFloatTileRows * product.cols), 1));
+  }
+  for (const int32_t op : group.ops) {
+    FloatProduct product = product_of(op);
+    product.n_row_tiles = std::max<int64_t>(n_row_tiles, 1);
     of_op_[static_cast<size_t>(op)] = static_cast<int32_t>(floats_.size());
     floats_.emplace_back(product, card_);
   }

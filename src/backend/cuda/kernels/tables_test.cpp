@@ -38,25 +38,42 @@ std::string floats_of(const FloatProduct& product, const Card& card) {
 }
 FloatProduct floats(DType dtype, int64_t cols, bool fast = false, bool packs_rows = true) {
   const bool is_cut = dtype == DType::Q4_K;
-  return {{dtype, 4096, is_cut}, cols, fast, packs_rows};
+  return {{dtype, 4096, is_cut}, cols, fast, packs_rows, 4096 / kFloatTileRows};
 }
+
+// "1..1 floats, 2..2 .. of 2 tokens, .." as far as float skinny goes on a card that has the shared memory.
+const std::string kSkinny = "1..1 floats, 2..2 float skinny of 2 tokens, 3..4 float skinny of 4 tokens, 5..";
 
 TEST(CudaFloatTable, Exact) {
-  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kHopper), "1..1 floats, 2..48 float skinny, 49.. float tiles");
-  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAmpere), "1..1 floats, 2.. float skinny");
-  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), "1..1 floats, 2.. float skinny") << "too short for tiles";
+  const std::string rows_of_4096 =
+      kSkinny + "48 float skinny of 8 tokens, 49..128 float tiles of 16 tokens, 129.. float tiles";
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kHopper), rows_of_4096);
+  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096), kHopper), rows_of_4096) << "decoded, mode f32";
+  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), kSkinny + " float skinny of 8 tokens")
+      << "too short for tiles";
   EXPECT_EQ(floats_of(floats(DType::BF16, 100), kHopper), "1.. floats") << "no whole blocks of 32";
-  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096), kHopper), "1..1 floats, 2..48 float skinny, 49.. float tiles")
-      << "decoded, mode f32";
+  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAmpere),
+            "1..1 floats, 2..2 float skinny of 2 tokens, 3..4 float skinny of 4 tokens, short rings, 5.. float skinny "
+            "of 8 tokens, short rings");
+  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAda),
+            "1..1 floats, 2..2 float skinny of 2 tokens, short rings, 3.. float skinny of 4 tokens, short rings");
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kAda),
+            "1..1 floats, 2..2 float skinny of 2 tokens, 3..4 float skinny of 4 tokens, short rings, 5.. float skinny "
+            "of 8 tokens, short rings");
 }
 
-TEST(CudaFloatTable, FormsOfSkinny) {
-  EXPECT_EQ(float_skinny_form(2, 4, kHopper), (FloatSkinnyForm{2, 4}));
-  EXPECT_EQ(float_skinny_form(3, 2, kHopper), (FloatSkinnyForm{4, 4}));
-  EXPECT_EQ(float_skinny_form(48, 4, kHopper), (FloatSkinnyForm{8, 4}));
-  EXPECT_EQ(float_skinny_form(48, 4, kAmpere), (FloatSkinnyForm{8, 2}));
-  EXPECT_EQ(float_skinny_form(48, 4, kAda), (FloatSkinnyForm{4, 2}));
-  EXPECT_EQ(float_skinny_form(48, 2, kAda), (FloatSkinnyForm{8, 2}));
+// Whole tiles where they are work for more than half of the card.
+TEST(CudaFloatTable, TilesOf16TokensWhereWholeOnesAreFew) {
+  const auto row_at = [](int64_t n_row_tiles, int64_t n_tokens) {
+    FloatProduct product = floats(DType::F16, 4096);
+    product.n_row_tiles = n_row_tiles;
+    return FloatChoice(product, kHopper).at(n_tokens).name;
+  };
+  EXPECT_EQ(row_at(66, 64), "float tiles of 16 tokens");
+  EXPECT_EQ(row_at(66, 65), "float tiles");
+  EXPECT_EQ(row_at(67, 49), "float tiles");
+  EXPECT_EQ(row_at(1, 66 * 64), "float tiles of 16 tokens");
+  EXPECT_EQ(row_at(1, 66 * 64 + 1), "float tiles");
 }
 
 TEST(CudaFloatTable, Fast) {

@@ -6,11 +6,6 @@
 #include "backend/cuda/runtime/hopper.h"
 
 namespace assay::backend::cuda {
-namespace {
-
-constexpr int64_t kPackedMax = 64 << 20;  // floats of weights at a time
-
-}  // namespace
 
 FloatMemory::FloatMemory(std::span<const FloatNeed> needs, int64_t n_tokens_max) {
   const int n_processors = hopper_processors();
@@ -18,7 +13,8 @@ FloatMemory::FloatMemory(std::span<const FloatNeed> needs, int64_t n_tokens_max)
   for (const FloatNeed& need : needs) {
     if (!float_tiles_serve(need.cols)) continue;
     const int64_t tile = kFloatTileRows * need.cols;
-    if (need.rows > 0) n_w = std::max(n_w, std::max(tile, std::min(need.rows * need.cols, kPackedMax) / tile * tile));
+    if (need.rows > 0)
+      n_w = std::max(n_w, std::max(tile, std::min(need.rows * need.cols, kFloatsPackedMax) / tile * tile));
     n_x = std::max(n_x, float_rows_packed(n_tokens_max, need.cols));
   }
   if (n_x == 0 || n_processors == 0 || n_tokens_max <= kFloatSkinnyTokensMax) return;

@@ -239,22 +239,23 @@ class GroupLauncher {
     cuda::run_fast_linears(s_, run, std::span(linears.data(), n_linears), queue_);
   }
 
-  // All read the same rows, and so have the same kernel.
+  // All read the same rows, and so run as tiles together or each by its row.
   void run_exact_linears(std::span<const int32_t> exact, int64_t n) const {
     const ops::ValueId x_id = record<ops::Linear>(exact.front()).x;
     const float* x = s_.value(x_id);
     const int64_t cols = s_.width(x_id);
-    const FloatKernel kernel = row_of_floats(exact.front()).kernel;
-    if (kernel == FloatKernel::tiles) {
-      FloatTiles tiles(s_.floats.view(), cols, x, n, queue_);
+    const FloatRow& first = row_of_floats(exact.front());
+    if (first.kernel == FloatKernel::tiles) {
+      FloatTiles tiles(s_.floats.view(), first.form.tokens, cols, x, n, queue_);
       for (const int32_t op : exact)
         visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) { tiles.add(rows); });
       return tiles.finish();
     }
     for (const int32_t op : exact) {
+      const FloatRow& row = row_of_floats(op);
       visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) {
-        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, s_.card, queue_)
-                                      : linear_float(rows, cols, x, n, queue_.stream);
+        row.kernel == FloatKernel::skinny ? linear_float_skinny(rows, row.form, cols, x, n, queue_)
+                                          : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }
