@@ -58,11 +58,16 @@ bool makes_rounded(const ops::Plan& plan, const FusionGroup& group, ops::ValueId
 
 KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
                        const Card& card)
-    : card_(card), alone_of_(plan.ops.size(), kNone), halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
+    : card_(card), integers_(Kind::quantise, {}, card), alone_of_(plan.ops.size(), kNone),
+      halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (!has_op_kernel(plan.ops[i])) continue;
     alone_of_[i] = static_cast<int32_t>(alone_.size());
     alone_.emplace_back(plan, plan.ops[i], card_);
+  }
+  for (const ops::Weight& weight : plan.weights) {
+    const bool is_cut = part_bytes(weight.view.dtype, options.weights_as_f32).n > 1;
+    unpackers_.push_back(&find_unpack_row({weight.view.dtype, weight.view.shape.cols(), is_cut}));
   }
   const bool packs_rows = std::ranges::any_of(lowering.groups, [&](const FusionGroup& group) {
     return are_floats(group) &&

@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels/attention_table.h"
 #include "backend/cuda/kernels/decode_table.h"
 #include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/kernels/unpack_table.h"
 #include "quant/format.h"
 
 namespace assay::backend::cuda {
@@ -106,6 +107,16 @@ template <class Row>
 void expect_unique_names(std::span<const Row> table) {
   std::set<std::string_view> names;
   for (const Row& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
+}
+
+TEST(CudaUnpackTable, EveryMatrixHasARow) {
+  expect_unique_names(unpack_table());
+  const auto row = [](DType dtype, int64_t cols, bool is_cut) { return find_unpack_row({dtype, cols, is_cut}).kernel; };
+  EXPECT_EQ(row(DType::Q4_K, 256, true), UnpackKernel::eights);
+  EXPECT_EQ(row(DType::Q4_K, 256, false), UnpackKernel::blocks) << "blocks as the file has them";
+  EXPECT_EQ(row(DType::IQ4_NL, 256, false), UnpackKernel::blocks);
+  EXPECT_EQ(row(DType::BF16, 104, false), UnpackKernel::eights);
+  EXPECT_EQ(row(DType::F32, 100, false), UnpackKernel::floats);
 }
 
 TEST(CudaDecodeTable, NamesAreUnique) {

@@ -100,7 +100,8 @@ class GroupLauncher {
         1, static_cast<int64_t>(s_.panel.size()) / (rows_each * w.cols * static_cast<int64_t>(sizeof(float))));
     for (int64_t expert = 0; expert < r.n_experts; expert += n_at_once) {
       const int64_t n = std::min(n_at_once, r.n_experts - expert);
-      decode_rows(w, expert * rows_each, n * rows_each, s_.panel.as<float>(), queue_.stream);
+      decode_rows(s_.kernels.unpacker(r.w).kernel, w, expert * rows_each, n * rows_each, s_.panel.as<float>(),
+                  queue_.stream);
       expert_linear_float(task, tensor::DType::F32, s_.panel.data(), expert, n, queue_);
     }
   }
@@ -204,7 +205,7 @@ class GroupLauncher {
     const auto panel_rows = static_cast<int64_t>(s_.panel.size() / (static_cast<size_t>(w.cols) * sizeof(float)));
     for (int64_t row = 0; row < w.rows; row += panel_rows) {
       const int64_t n = std::min(panel_rows, w.rows - row);
-      decode_rows(w, row, n, s_.panel.as<float>(), queue_.stream);
+      decode_rows(s_.kernels.unpacker(r.w).kernel, w, row, n, s_.panel.as<float>(), queue_.stream);
       visit(FloatRows{tensor::DType::F32, s_.panel.data(), n, bias == nullptr ? nullptr : bias + row, y + row, w.rows});
     }
   }
@@ -226,9 +227,11 @@ class GroupLauncher {
     std::array<FastLinear, kLinearsMax> linears;
     size_t n_linears = 0;
     for (const int32_t op : group_.ops) {
-      const LinearTask task = linear_task(s_, record<ops::Linear>(op));
+      const auto& linear = record<ops::Linear>(op);
+      const LinearTask task = linear_task(s_, linear);
       const FloatRow& row = row_of_floats(op);
-      if (is_fast(row.kernel) && fast_type(task.w->dtype) == type) linears[n_linears++] = {task, row.kernel};
+      if (is_fast(row.kernel) && fast_type(task.w->dtype) == type)
+        linears[n_linears++] = {task, row.kernel, s_.kernels.unpacker(linear.w).kernel};
     }
     if (n_linears == 0) return;
     const ops::ValueId x = record<ops::Linear>(group_.ops.front()).x;

@@ -48,15 +48,19 @@ struct Blocks {
   }
 };
 
+// By every row of the table that takes the matrix.
 void check_halves(const Blocks& b) {
   const Matrix& m = b.blocks.matrix;
-  for (const int64_t begin : {int64_t{0}, m.rows / 3}) {
-    const auto n = static_cast<size_t>((m.rows - begin) * m.cols);
-    const DeviceBuffer found = poisoned(n / 2);
-    blocks_to_halves(m, begin, m.rows - begin, found.data(), Queue());
-    const auto* expected = b.halves.data() + begin * m.cols;
-    EXPECT_EQ(download<uint16_t>(found.data(), n), std::vector<uint16_t>(expected, expected + n))
-        << m.rows << " x " << m.cols << " from row " << begin;
+  for (const UnpackRow& row : unpack_table()) {
+    if (!row.takes({m.dtype, m.cols, m.parts.n > 1})) continue;
+    for (const int64_t begin : {int64_t{0}, m.rows / 3}) {
+      const auto n = static_cast<size_t>((m.rows - begin) * m.cols);
+      const DeviceBuffer found = poisoned(n / 2);
+      blocks_to_halves(row.kernel, m, begin, m.rows - begin, found.data(), Queue());
+      const auto* expected = b.halves.data() + begin * m.cols;
+      EXPECT_EQ(download<uint16_t>(found.data(), n), std::vector<uint16_t>(expected, expected + n))
+          << row.name << ": " << m.rows << " x " << m.cols << " from row " << begin;
+    }
   }
 }
 
@@ -139,7 +143,8 @@ TEST(CudaFastBlocks, CutsChangeNoBit) {
       const Matrix& w = *matrices[i];
       const FloatChoice choice({{w.dtype, w.rows, w.parts.n > 1}, kCols, true, true}, state.card);
       const FloatKernel kernel = choice.at(in_tiles ? kTokens : 1).kernel;
-      tasks.push_back({{&w, i == 0 ? bias.as<float>() : nullptr, y[i].as<float>()}, kernel});
+      const UnpackKernel unpacker = find_unpack_row({w.dtype, kCols, w.parts.n > 1}).kernel;
+      tasks.push_back({{&w, i == 0 ? bias.as<float>() : nullptr, y[i].as<float>()}, kernel, unpacker});
     }
     run_fast_linears(state, {tensor::DType::F16, x.as<float>(), kCols, kTokens, in_tiles, false}, tasks,
                      Queue(state.stream.get()));
