@@ -33,6 +33,11 @@ bool is_decoded_in_fast_tiles(const FloatProduct& p, const Card& card, const For
   return is_in_fast_tiles(p, card, form) && fast_decodes(p.w.dtype);
 }
 bool is_fast_and_cut(const FloatProduct& p, const Card&, const Form&) noexcept { return p.is_fast && p.w.is_cut; }
+// One token's row is in shared memory as halves.
+bool is_fast_and_short(const FloatProduct& p, const Card& card, const Form& form) noexcept {
+  return is_fast_and_cut(p, card, form) && p.cols <= kFastOneColumnsMax;
+}
+int64_t one_token(const FloatProduct&, const Card&) noexcept { return 1; }
 bool is_fast_and_decoded(const FloatProduct& p, const Card&, const Form&) noexcept {
   return p.is_fast && fast_decodes(p.w.dtype);
 }
@@ -41,25 +46,32 @@ bool is_fast_product(const FloatProduct& p, const Card&, const Form&) noexcept {
 constexpr int64_t kTilesMin = kFloatSkinnyTokensMax + 1, kFastTilesMin = kFastSkinnyTokensMax + 1;
 // Rings of four stages where a card has the shared memory, or of two.
 constexpr FloatRow kFloatRows[] = {
-    {"float tiles of 16 tokens",
+    {"float tiles, 16 tokens",
      FloatKernel::tiles,
      kTilesMin,
      &is_for_tiles,
      {kFloatTileTokensFew},
      &tokens_of_few_tiles},
     {"float tiles", FloatKernel::tiles, kTilesMin, &is_for_tiles, {kFloatTileTokens}},
-    {"float skinny of 8 tokens", FloatKernel::skinny, 5, &is_for_rings, {8, 4}},
-    {"float skinny of 8 tokens, short rings", FloatKernel::skinny, 5, &is_for_rings, {8, 2}},
-    {"float skinny of 4 tokens", FloatKernel::skinny, 3, &is_for_rings, {4, 4}},
-    {"float skinny of 4 tokens, short rings", FloatKernel::skinny, 3, &is_for_skinny, {4, 2}},
-    {"float skinny of 2 tokens", FloatKernel::skinny, 2, &is_for_rings, {2, 4}},
-    {"float skinny of 2 tokens, short rings", FloatKernel::skinny, 2, &is_for_skinny, {2, 2}},
+    {"float skinny, 8 tokens", FloatKernel::skinny, 5, &is_for_rings, {8, 4}},
+    {"float skinny, 8 tokens, short rings", FloatKernel::skinny, 5, &is_for_rings, {8, 2}},
+    {"float skinny, 4 tokens", FloatKernel::skinny, 3, &is_for_rings, {4, 4}},
+    {"float skinny, 4 tokens, short rings", FloatKernel::skinny, 3, &is_for_skinny, {4, 2}},
+    {"float skinny, 2 tokens", FloatKernel::skinny, 2, &is_for_rings, {2, 4}},
+    {"float skinny, 2 tokens, short rings", FloatKernel::skinny, 2, &is_for_skinny, {2, 2}},
     {"floats", FloatKernel::any, 1, &is_exact},
     {"fast tiles of decoded rows", FloatKernel::fast_tiles, kFastTilesMin, &is_decoded_in_fast_tiles},
     {"fast tiles", FloatKernel::fast_tiles, kFastTilesMin, &is_in_fast_tiles},
-    {"fast skinny of blocks", FloatKernel::fast_skinny_of_blocks, 1, &is_fast_and_cut},
-    {"fast skinny of decoded rows", FloatKernel::fast_skinny, 1, &is_fast_and_decoded},
-    {"fast skinny", FloatKernel::fast_skinny, 1, &is_fast_product},
+    {"fast skinny of blocks, 32 tokens", FloatKernel::fast_skinny_of_blocks, 17, &is_fast_and_cut, {32}},
+    {"fast skinny of blocks, 16 tokens", FloatKernel::fast_skinny_of_blocks, 9, &is_fast_and_cut, {16}},
+    {"fast skinny of blocks, one token", FloatKernel::fast_skinny_of_blocks, 1, &is_fast_and_short, {1}, &one_token},
+    {"fast skinny of blocks, 8 tokens", FloatKernel::fast_skinny_of_blocks, 1, &is_fast_and_cut, {8}},
+    {"fast skinny of decoded rows, 32 tokens", FloatKernel::fast_skinny, 17, &is_fast_and_decoded, {32}},
+    {"fast skinny of decoded rows, 16 tokens", FloatKernel::fast_skinny, 9, &is_fast_and_decoded, {16}},
+    {"fast skinny of decoded rows, 8 tokens", FloatKernel::fast_skinny, 1, &is_fast_and_decoded, {8}},
+    {"fast skinny, 32 tokens", FloatKernel::fast_skinny, 17, &is_fast_product, {32}},
+    {"fast skinny, 16 tokens", FloatKernel::fast_skinny, 9, &is_fast_product, {16}},
+    {"fast skinny, 8 tokens", FloatKernel::fast_skinny, 1, &is_fast_product, {8}},
 };
 
 const FloatRow* row_for(const FloatProduct& p, int64_t n_tokens, const Card& card) noexcept {

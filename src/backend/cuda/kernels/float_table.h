@@ -1,11 +1,11 @@
 // The table of the GPU's products of float weights, and of all weights that mode fast multiplies as halves or BF16.
 //
 //   name                            mode   weights            tokens  card    kernel
-//   float tiles of 16 tokens        exact  rows of 256..      49..    Hopper  tiles/float_tiles.cu
+//   float tiles, 16 tokens        exact  rows of 256..      49..    Hopper  tiles/float_tiles.cu
 //   float tiles                     exact  rows of 256..      49..    Hopper  the same, of 64
-//   float skinny of 8 tokens        exact  rows of 32 n       5..     any     linear/float_skinny.cu
-//   float skinny of 4 tokens        exact  rows of 32 n       3..     any     the same
-//   float skinny of 2 tokens        exact  rows of 32 n       2..     any     the same
+//   float skinny, 8 tokens        exact  rows of 32 n       5..     any     linear/float_skinny.cu
+//   float skinny, 4 tokens        exact  rows of 32 n       3..     any     the same
+//   float skinny, 2 tokens        exact  rows of 32 n       2..     any     the same
 //   floats                          exact  any                1..     any     linear/linear_float.cu
 //   fast tiles                      fast   halves             65..    Hopper  tiles/fast_wgmma.cu
 //   fast tiles of decoded rows      fast   blocks             65..    Hopper  the same; tiles/fast_halves.cu decodes
@@ -13,6 +13,8 @@
 //   fast skinny of decoded rows     fast   blocks             1..     any     tiles/fast_skinny.cu, rows decoded
 //   fast skinny                     fast   halves             1..     any     tiles/fast_skinny.cu
 //
+// Each of the last three is a row for tiles of 8, 16 and 32 tokens; of blocks one more has one token's row in shared
+// memory.
 // Tiles of 16 tokens are for products whose whole tiles would be fewer than half of the multiprocessors. Float skinny
 // has a row with short rings behind each, for cards that lack the shared memory.
 // Quantised weights of mode f32 are decoded to floats, part by part, and have the rows of exact. The first row that
@@ -33,6 +35,7 @@ namespace assay::backend::cuda {
 
 inline constexpr int64_t kFloatSkinnyTokensMax = 48;  // up to here float skinny is faster than tiles
 inline constexpr int64_t kFastSkinnyTokensMax = 64;   // likewise
+inline constexpr int kFastOneColumnsMax = 28 << 10;   // of blocks, one token: halves beside the stages, on every card
 
 constexpr bool float_skinny_serves(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
 constexpr bool float_tiles_serve(int64_t cols) noexcept { return float_skinny_serves(cols) && cols >= 256; }
@@ -82,7 +85,7 @@ struct FloatRow {
   FloatKernel kernel;
   int64_t tokens_min;
   bool (*takes)(const FloatProduct& product, const Card& card, const FloatForm& form) noexcept;
-  FloatForm form = {};  // exact: of tiles and skinny
+  FloatForm form = {};                                                                      // of tiles and skinny
   int64_t (*tokens_max)(const FloatProduct& product, const Card& card) noexcept = nullptr;  // null: any number
 };
 

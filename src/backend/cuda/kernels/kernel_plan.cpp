@@ -187,15 +187,8 @@ void KernelPlan::add_floats(const ops::Plan& plan, const ops::ExecutorOptions& o
 
 void KernelPlan::add_experts(const ops::Plan& plan, const ops::ExecutorOptions& options,
                              const lower::Lowering& lowering, const FusionGroup& group) {
-  const auto& experts = record_of<ops::ExpertLinear>(plan, group.ops.front());
-  ExpertProduct product;
-  product.w = matrix_of(plan, options, experts.w);
-  if (group.twin != kNone) product.kind = lowering.twins.list[static_cast<size_t>(group.twin)].kind;
-  product.planes = options.planes;
-  product.n_experts = product.w.rows / (experts.rows_per_expert == 0 ? experts.d_out : experts.rows_per_expert);
-  product.n_used = experts.n_used;
   of_op_[static_cast<size_t>(group.ops.front())] = static_cast<int32_t>(experts_.size());
-  experts_.emplace_back(product, card_);
+  experts_.emplace_back(expert_product(plan, options, lowering, group), card_);
 }
 
 void KernelPlan::add_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group) {

@@ -53,23 +53,23 @@ TEST(CudaKernelUses, OfIntegers) {
             "1..1 cuda none: its readers do it, 2.. cuda select_outputs, integers of rows");
   EXPECT_EQ(
       uses_of(tiny.plan, options, "output"),
-      "1..1 cuda decode superblocks, 2..16 cuda batch tiles, 17..256 cuda group tiles of wide batches, 257.. cuda "
-      "group tiles");
+      "1..1 cuda decode superblocks, 2..16 cuda batch tiles, 17..32 cuda group tiles of wide batches, 64 columns, "
+      "33..256 cuda group tiles of wide batches, 257.. cuda group tiles");
 }
 
 TEST(CudaKernelUses, OfDecodedRows) {
   ops::ExecutorOptions options;
   options.weights_as_f32 = true;
   EXPECT_EQ(uses_of(test::TinyPlan(shape_of(tensor::DType::Q4_K)).plan, options, "output"),
-            "1..1 cuda floats, rows by blocks, 2..2 cuda float skinny of 2 tokens, rows by blocks, 3..4 cuda float "
-            "skinny of 4 tokens, rows by blocks, 5..48 cuda float skinny of 8 tokens, rows by blocks, 49..4224 cuda "
-            "float tiles of 16 tokens, rows by blocks, 4225.. cuda float tiles, rows by blocks");
+            "1..1 cuda floats, rows by blocks, 2..2 cuda float skinny, 2 tokens, rows by blocks, 3..4 cuda float "
+            "skinny, 4 tokens, rows by blocks, 5..48 cuda float skinny, 8 tokens, rows by blocks, 49..4224 cuda "
+            "float tiles, 16 tokens, rows by blocks, 4225.. cuda float tiles, rows by blocks");
   EXPECT_EQ(uses_of(test::TinyPlan(shape_of(tensor::DType::F16)).plan, options, "ffn_down"),
-            "1..1 cuda decode floats, 2..2 cuda float skinny of 2 tokens, 3..4 cuda float skinny of 4 tokens, 5..48 "
-            "cuda float skinny of 8 tokens, 49..2112 cuda float tiles of 16 tokens, 2113.. cuda float tiles");
+            "1..1 cuda decode floats, 2..2 cuda float skinny, 2 tokens, 3..4 cuda float skinny, 4 tokens, 5..48 "
+            "cuda float skinny, 8 tokens, 49..2112 cuda float tiles, 16 tokens, 2113.. cuda float tiles");
   EXPECT_EQ(uses_of(test::TinyPlan(shape_of(tensor::DType::F16)).plan, options, "ffn_down", kAmpere),
-            "1..1 cuda decode floats, 2..2 cuda float skinny of 2 tokens, 3..4 cuda float skinny of 4 tokens, 5.. cuda "
-            "float skinny of 8 tokens");
+            "1..1 cuda decode floats, 2..2 cuda float skinny, 2 tokens, 3..4 cuda float skinny, 4 tokens, 5.. cuda "
+            "float skinny, 8 tokens");
 }
 
 TEST(CudaKernelUses, OfModeFast) {
@@ -77,12 +77,17 @@ TEST(CudaKernelUses, OfModeFast) {
   options.fast = true;
   const test::TinyPlan halves(shape_of(tensor::DType::F16));
   EXPECT_EQ(uses_of(halves.plan, options, "ffn_gate"),
-            "1..1 cuda decode halves, 2..64 cuda fast skinny, 65.. cuda fast tiles");
+            "1..1 cuda decode halves, 2..8 cuda fast skinny, 8 tokens, 9..16 cuda fast skinny, 16 tokens, "
+            "17..64 cuda fast skinny, 32 tokens, 65.. cuda fast tiles");
   EXPECT_EQ(uses_of(halves.plan, options, "ffn_gate", kAmpere),
-            "1..1 cuda decode halves, short rings, 2.. cuda fast skinny");
+            "1..1 cuda decode halves, short rings, 2..8 cuda fast skinny, 8 tokens, 9..16 cuda fast skinny, 16 "
+            "tokens, 17.. cuda fast skinny, 32 tokens");
   options.halves = true;
-  EXPECT_EQ(uses_of(test::TinyPlan(shape_of(tensor::DType::Q4_K)).plan, options, "ffn_gate"),
-            "1..64 cuda fast skinny of blocks, 65.. cuda fast tiles of decoded rows, rows by eights");
+  EXPECT_EQ(
+      uses_of(test::TinyPlan(shape_of(tensor::DType::Q4_K)).plan, options, "ffn_gate"),
+      "1..1 cuda fast skinny of blocks, one token, 2..8 cuda fast skinny of blocks, 8 tokens, 9..16 cuda fast skinny "
+      "of blocks, 16 tokens, 17..64 cuda fast skinny of blocks, 32 tokens, 65.. cuda fast tiles of decoded rows, rows "
+      "by eights");
 }
 
 }  // namespace

@@ -43,24 +43,23 @@ FloatProduct floats(DType dtype, int64_t cols, bool fast = false, bool packs_row
 }
 
 // "1..1 floats, 2..2 .. of 2 tokens, .." as far as float skinny goes on a card that has the shared memory.
-const std::string kSkinny = "1..1 floats, 2..2 float skinny of 2 tokens, 3..4 float skinny of 4 tokens, 5..";
+const std::string kSkinny = "1..1 floats, 2..2 float skinny, 2 tokens, 3..4 float skinny, 4 tokens, 5..";
 
 TEST(CudaFloatTable, Exact) {
   const std::string rows_of_4096 =
-      kSkinny + "48 float skinny of 8 tokens, 49..128 float tiles of 16 tokens, 129.. float tiles";
+      kSkinny + "48 float skinny, 8 tokens, 49..128 float tiles, 16 tokens, 129.. float tiles";
   EXPECT_EQ(floats_of(floats(DType::F16, 4096), kHopper), rows_of_4096);
   EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096), kHopper), rows_of_4096) << "decoded, mode f32";
-  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), kSkinny + " float skinny of 8 tokens")
-      << "too short for tiles";
+  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), kSkinny + " float skinny, 8 tokens") << "too short for tiles";
   EXPECT_EQ(floats_of(floats(DType::BF16, 100), kHopper), "1.. floats") << "no whole blocks of 32";
   EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAmpere),
-            "1..1 floats, 2..2 float skinny of 2 tokens, 3..4 float skinny of 4 tokens, short rings, 5.. float skinny "
-            "of 8 tokens, short rings");
+            "1..1 floats, 2..2 float skinny, 2 tokens, 3..4 float skinny, 4 tokens, short rings, 5.. float "
+            "skinny, 8 tokens, short rings");
   EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAda),
-            "1..1 floats, 2..2 float skinny of 2 tokens, short rings, 3.. float skinny of 4 tokens, short rings");
+            "1..1 floats, 2..2 float skinny, 2 tokens, short rings, 3.. float skinny, 4 tokens, short rings");
   EXPECT_EQ(floats_of(floats(DType::F16, 4096), kAda),
-            "1..1 floats, 2..2 float skinny of 2 tokens, 3..4 float skinny of 4 tokens, short rings, 5.. float skinny "
-            "of 8 tokens, short rings");
+            "1..1 floats, 2..2 float skinny, 2 tokens, 3..4 float skinny, 4 tokens, short rings, 5.. float "
+            "skinny, 8 tokens, short rings");
 }
 
 // Whole tiles where they are work for more than half of the card.
@@ -70,21 +69,30 @@ TEST(CudaFloatTable, TilesOf16TokensWhereWholeOnesAreFew) {
     product.n_row_tiles = n_row_tiles;
     return FloatChoice(product, kHopper).at(n_tokens).name;
   };
-  EXPECT_EQ(row_at(66, 64), "float tiles of 16 tokens");
+  EXPECT_EQ(row_at(66, 64), "float tiles, 16 tokens");
   EXPECT_EQ(row_at(66, 65), "float tiles");
   EXPECT_EQ(row_at(67, 49), "float tiles");
-  EXPECT_EQ(row_at(1, 66 * 64), "float tiles of 16 tokens");
+  EXPECT_EQ(row_at(1, 66 * 64), "float tiles, 16 tokens");
   EXPECT_EQ(row_at(1, 66 * 64 + 1), "float tiles");
 }
 
+const std::string kFastSkinny = "1..8 fast skinny, 8 tokens, 9..16 fast skinny, 16 tokens, 17..";
+
 TEST(CudaFloatTable, Fast) {
-  EXPECT_EQ(floats_of(floats(DType::F16, 4096, true), kHopper), "1..64 fast skinny, 65.. fast tiles");
-  EXPECT_EQ(floats_of(floats(DType::BF16, 4096, true), kAda), "1.. fast skinny");
-  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096, true), kHopper),
-            "1..64 fast skinny of blocks, 65.. fast tiles of decoded rows");
-  EXPECT_EQ(floats_of(floats(DType::IQ4_XS, 4096, true), kHopper),
-            "1..64 fast skinny of decoded rows, 65.. fast tiles of decoded rows");
-  EXPECT_EQ(floats_of(floats(DType::F16, 128, true, false), kHopper), "1.. fast skinny") << "no memory for packed rows";
+  EXPECT_EQ(floats_of(floats(DType::Q4_K, 32768, true), kAda).substr(0, 34), "1..8 fast skinny of blocks, 8 toke");
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096, true), kHopper),
+            kFastSkinny + "64 fast skinny, 32 tokens, 65.. fast tiles");
+  EXPECT_EQ(floats_of(floats(DType::BF16, 4096, true), kAda), kFastSkinny + " fast skinny, 32 tokens");
+  EXPECT_EQ(
+      floats_of(floats(DType::Q4_K, 4096, true), kHopper),
+      "1..1 fast skinny of blocks, one token, 2..8 fast skinny of blocks, 8 tokens, 9..16 fast skinny of blocks, 16 "
+      "tokens, 17..64 fast skinny of blocks, 32 tokens, 65.. fast tiles of decoded rows");
+  EXPECT_EQ(
+      floats_of(floats(DType::IQ4_XS, 4096, true), kHopper),
+      "1..8 fast skinny of decoded rows, 8 tokens, 9..16 fast skinny of decoded rows, 16 tokens, 17..64 fast skinny "
+      "of decoded rows, 32 tokens, 65.. fast tiles of decoded rows");
+  EXPECT_EQ(floats_of(floats(DType::F16, 128, true, false), kHopper), kFastSkinny + " fast skinny, 32 tokens")
+      << "no memory for packed rows";
 }
 
 TEST(CudaFloatTable, EveryMatrixHasOneRowForEveryNumberOfTokens) {

@@ -28,13 +28,14 @@ class FastProducts {
     for (const FastLinear& first : linears) {
       const auto is_alike = [&](const FastLinear& other) { return other.task.w->dtype == first.task.w->dtype; };
       if (std::any_of(linears.data(), &first, is_alike)) continue;
-      if (first.kernel == FloatKernel::fast_skinny_of_blocks) {
+      tile_tokens_ = first.row->form.tokens;
+      if (first.row->kernel == FloatKernel::fast_skinny_of_blocks) {
         std::array<LinearTask, kLinearsMax> alike;
         size_t n = 0;
         for (const FastLinear& linear : linears) {
           if (is_alike(linear)) alike[n++] = linear.task;
         }
-        fast_skinny_blocks(std::span(alike.data(), n), run_.x, run_.n_tokens, queue_);
+        fast_skinny_blocks(std::span(alike.data(), n), tile_tokens_, run_.x, run_.n_tokens, queue_);
         continue;
       }
       for (const FastLinear& linear : linears) {
@@ -81,7 +82,7 @@ class FastProducts {
     if (run_.in_tiles) return fast_tiles(rows, run_.cols, s_.floats.view().x, run_.n_tokens, s_.hopper.view(), queue_);
     Queue queue = queue_;
     queue.overlap = queue.overlap && !is_decoded;  // it fetches weights before it waits for the kernel ahead
-    fast_skinny(rows, run_.cols, run_.x, run_.n_tokens, queue);
+    fast_skinny(rows, tile_tokens_, run_.cols, run_.x, run_.n_tokens, queue);
   }
 
   const DeviceState& s_;
@@ -89,6 +90,7 @@ class FastProducts {
   const Queue& queue_;
   std::array<FloatRows, kFastRowsMax> rows_;
   size_t n_rows_ = 0, n_bytes_ = 0;  // of halves among them
+  int tile_tokens_ = 0;              // of skinny
 };
 
 }  // namespace

@@ -23,8 +23,8 @@ struct FastRun {
 };
 struct FastLinear {
   LinearTask task;
-  FloatKernel kernel = FloatKernel::fast_skinny;  // its row's
-  UnpackKernel unpacker = UnpackKernel::eights;   // of a matrix that is decoded
+  const FloatRow* row = nullptr;
+  UnpackKernel unpacker = UnpackKernel::eights;  // of a matrix that is decoded
 };
 void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const FastLinear> linears,
                       const Queue& queue);

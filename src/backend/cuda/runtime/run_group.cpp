@@ -83,12 +83,10 @@ class GroupLauncher {
       case ExpertKernel::floats: return run_float_experts(task, r);
     }
   }
-  // Of the same routes, for one token: in one kernel where both are vectors.
+  // Of the same routes, for one token, both as vectors (schedule/decode_groups.h).
   void run_two_experts(const ExpertTask& first) const {
     const ExpertTask both[] = {first, expert_task(s_, record<ops::ExpertLinear>(group_.ops.back()))};
-    const auto is_vector = [&](int32_t op) { return s_.kernels.experts(op).at(1).kernel == ExpertKernel::vectors; };
-    if (std::ranges::all_of(group_.ops, is_vector)) return expert_linear_gemv(both, integers(), queue_);
-    for (const ExpertTask& task : both) expert_linear_any(task, integers(), queue_);
+    expert_linear_gemv(both, integers(), queue_);
   }
 
   void run_float_experts(const ExpertTask& task, const ops::ExpertLinear& r) const {
@@ -231,13 +229,13 @@ class GroupLauncher {
       const LinearTask task = linear_task(s_, linear);
       const FloatRow& row = row_of_floats(op);
       if (is_fast(row.kernel) && fast_type(task.w->dtype) == type)
-        linears[n_linears++] = {task, row.kernel, s_.kernels.unpacker(linear.w).kernel};
+        linears[n_linears++] = {task, &row, s_.kernels.unpacker(linear.w).kernel};
     }
     if (n_linears == 0) return;
     const ops::ValueId x = record<ops::Linear>(group_.ops.front()).x;
     FastRun run{type, s_.value(x), s_.width(x), n};
     run.in_tiles =
-        linears[0].kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
+        linears[0].row->kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
     run.halves_are_made = run.in_tiles && halves_are_made(x);
     cuda::run_fast_linears(s_, run, std::span(linears.data(), n_linears), queue_);
   }

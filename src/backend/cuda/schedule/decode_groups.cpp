@@ -81,13 +81,14 @@ DecodeGroup alone(const DecodeProducts& p, int32_t i) {
   return group;
 }
 
-// Two products of the same rows by the same routes, as an expert's gate and up are: one kernel.
+// Two products of the same rows by the same routes, as an expert's gate and up are, each as vectors: one kernel.
 bool are_by_one_route(const DecodeProducts& p, const FusionGroup& a, const FusionGroup* b) {
   if (a.kind != Kind::experts || a.twin == kNone || b == nullptr || b->kind != Kind::experts || a.twin != b->twin) {
     return false;
   }
   const auto &x = p.record<ops::ExpertLinear>(a.ops.front()), &y = p.record<ops::ExpertLinear>(b->ops.front());
-  return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out;
+  return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out &&
+         p.are_vectors(a) && p.are_vectors(*b);
 }
 
 // A router's product and what chooses by its logits: one kernel.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/kernels/float_table.h"
 #include "ops/linear/linear.h"
 #include "quant/format.h"
@@ -52,6 +53,10 @@ const DecodeRow* DecodeProducts::row_for(const FusionGroup& linears, bool has_no
     row = own;
   }
   return row;
+}
+
+bool DecodeProducts::are_vectors(const FusionGroup& experts) const {
+  return ExpertChoice(expert_product(plan, options, lowering, experts), card).at(1).kernel == ExpertKernel::vectors;
 }
 
 const DecodeRow* DecodeProducts::router_row(int32_t linear) const {

@@ -42,6 +42,8 @@ struct DecodeProducts {
   bool is_served(const lower::FusionGroup* group, bool has_norm) const;
   // The row of all of a group of linears; null: none has them all.
   const DecodeRow* row_for(const lower::FusionGroup& linears, bool has_norm) const;
+  // Whether a group of experts runs one token as vectors (kernels/expert_table.h).
+  bool are_vectors(const lower::FusionGroup& experts) const;
   // That of a router's product with the routes of its logits; null: it has none.
   const DecodeRow* router_row(int32_t linear) const;
 

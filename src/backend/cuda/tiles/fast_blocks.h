@@ -27,7 +27,9 @@ namespace assay::backend::cuda {
 void blocks_to_halves(UnpackKernel by, const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves,
                       const Queue& queue);
 
-// fast_skinny of matrices that are cut into parts, all of one format. x: [n_tokens, cols].
-void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue);
+// fast_skinny of matrices that are cut into parts, all of one format. x: [n_tokens, cols]. tile_tokens: 8, 16 or 32, or
+// 1 for one token of up to kFastOneColumnsMax columns (kernels/float_table.h).
+void fast_skinny_blocks(std::span<const LinearTask> linears, int tile_tokens, const float* x, int64_t n_tokens,
+                        const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -106,7 +106,7 @@ void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const Device
   task.sum = sum.as<float>(), task.y = normed.as<float>();
   norm_rows(OpKernel::norm_blocks, task, Queue());
   const FloatRows run{m.dtype, w.data(), m.rows, nullptr, y.as<float>(), m.rows};
-  fast_skinny(std::span(&run, 1), m.cols, normed.as<float>(), 1, Queue());
+  fast_skinny(std::span(&run, 1), 8, m.cols, normed.as<float>(), 1, Queue());
   Matrix matrix{m.dtype, m.rows, m.cols, {}};
   matrix.parts.base[0] = w.as<uint8_t>();
   const LinearTask linear{&matrix, nullptr, own_y.as<float>()};
@@ -145,13 +145,19 @@ void check(const Matrices& m, uint64_t seed) {
                                    has_bias ? b + first : nullptr, y.as<float>() + first, m.rows}};
   };
   const DeviceBuffer few = poisoned(n), alone = poisoned(n), tiles = poisoned(n);
-  fast_skinny(runs_of(few), m.cols, device_x.as<float>(), m.n_tokens, Queue());
+  fast_skinny(runs_of(few), 8, m.cols, device_x.as<float>(), m.n_tokens, Queue());
   const std::vector<float> expected = download<float>(few.data(), n);
+  for (const int tile_tokens : {16, 32}) {
+    const DeviceBuffer wide = poisoned(n);
+    fast_skinny(runs_of(wide), tile_tokens, m.cols, device_x.as<float>(), m.n_tokens, Queue());
+    EXPECT_TRUE(same_floats(download<float>(wide.data(), n), expected))
+        << m.rows << " x " << m.cols << ", " << m.n_tokens << " tokens in tiles of " << tile_tokens;
+  }
   expect_close(m, w, x, has_bias ? std::span<const float>(bias) : std::span<const float>(), expected);
   for (int64_t t = 0; t < m.n_tokens; ++t) {
     std::vector<FloatRows> runs = runs_of(alone);
     for (FloatRows& run : runs) run.y += t * m.rows;
-    fast_skinny(runs, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
+    fast_skinny(runs, 8, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
   }
   EXPECT_TRUE(same_floats(download<float>(alone.data(), n), expected))
       << m.rows << " x " << m.cols << ", each of " << m.n_tokens << " tokens alone";
