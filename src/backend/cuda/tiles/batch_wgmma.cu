@@ -36,8 +36,9 @@ void launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
   require(allow_shared(kernel, kBytes), "shared memory");
   number_tiles(tasks, Kind::kColumns);
   // Where it pays: blocks of threads with several tiles.
-  maps.has_outputs = Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors &&
-                     make_output_maps<Kind::kTokens>(tasks, hopper, maps);
+  maps.has_outputs =
+      Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors && are_outputs_in_pieces(tasks);
+  if (maps.has_outputs) require(make_output_maps<Kind::kTokens>(tasks, hopper, maps), "maps of outputs");
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);
   walk.second = second;
   walk.nodes = reinterpret_cast<float4*>(hopper.parts);
