@@ -30,7 +30,7 @@ bool are_floats(const DecodeMatrix& w, const Card&) noexcept {
   return !w.is_fast && w.kind == Activation::f32 && is_float(w.dtype) && w.cols % 32 == 0;
 }
 bool are_halves_in(int stages, const DecodeMatrix& w, const Card& card) noexcept {
-  return w.is_fast && fast_serves_floats(w.dtype, w.cols) &&
+  return w.is_fast && are_fast_halves(w.dtype, w.cols) &&
          DecodeHalvesPlaces(w.cols, w.has_norm).bytes(stages) <= card.shared_bytes_max;
 }
 bool are_halves(const DecodeMatrix& w, const Card& card) noexcept {

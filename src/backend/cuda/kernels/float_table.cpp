@@ -13,14 +13,14 @@ namespace {
 using Form = FloatForm;
 
 bool is_for_tiles(const FloatProduct& p, const Card& card, const Form&) noexcept {
-  return !p.is_fast && card.is_hopper() && float_tiles_serve(p.cols);
+  return !p.is_fast && card.is_hopper() && are_tile_columns(p.cols);
 }
 // As many as have no more whole tiles than half of the multiprocessors.
 int64_t tokens_of_few_tiles(const FloatProduct& p, const Card& card) noexcept {
   return card.n_multiprocessors / (2 * p.n_row_tiles) * kFloatTileTokens;
 }
 bool is_for_skinny(const FloatProduct& p, const Card&, const Form&) noexcept {
-  return !p.is_fast && float_skinny_serves(p.cols);
+  return !p.is_fast && are_skinny_columns(p.cols);
 }
 bool is_for_rings(const FloatProduct& p, const Card& card, const Form& form) noexcept {
   return is_for_skinny(p, card, form) && form.bytes(p.weight_bytes()) <= card.shared_bytes_max;
@@ -115,10 +115,10 @@ bool fast_decodes(tensor::DType dtype) noexcept {
   const quant::Format* format = quant::find_format(dtype);
   return format != nullptr && format->activation != quant::Activation::f32;
 }
-bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept {
+bool is_multiplied_fast(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept {
   if (!options.fast) return false;
-  return fast_decodes(dtype) ? options.halves && fast_serves_floats(tensor::DType::F16, cols)
-                             : fast_serves_floats(dtype, cols);
+  return fast_decodes(dtype) ? options.halves && are_fast_halves(tensor::DType::F16, cols)
+                             : are_fast_halves(dtype, cols);
 }
 
 }  // namespace assay::backend::cuda

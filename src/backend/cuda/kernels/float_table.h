@@ -1,22 +1,22 @@
 // The table of the GPU's products of float weights, and of all weights that mode fast multiplies as halves or BF16.
 //
-//   name                            mode   weights            tokens  card    kernel
-//   float tiles, 16 tokens        exact  rows of 256..      49..    Hopper  tiles/float_tiles.cu
-//   float tiles                     exact  rows of 256..      49..    Hopper  the same, of 64
-//   float skinny, 8 tokens        exact  rows of 32 n       5..     any     linear/float_skinny.cu
-//   float skinny, 4 tokens        exact  rows of 32 n       3..     any     the same
-//   float skinny, 2 tokens        exact  rows of 32 n       2..     any     the same
-//   floats                          exact  any                1..     any     linear/linear_float.cu
-//   fast tiles                      fast   halves             65..    Hopper  tiles/fast_wgmma.cu
-//   fast tiles of decoded rows      fast   blocks             65..    Hopper  the same; tiles/fast_halves.cu decodes
-//   fast skinny of blocks           fast   blocks, cut        1..     any     tiles/fast_skinny_blocks.cu
-//   fast skinny of decoded rows     fast   blocks             1..     any     tiles/fast_skinny.cu, rows decoded
-//   fast skinny                     fast   halves             1..     any     tiles/fast_skinny.cu
+//   name                        mode   weights        tokens  card    kernel
+//   float tiles, 16 tokens      exact  rows of 256..  49..    Hopper  tiles/float_tiles.cu
+//   float tiles                 exact  rows of 256..  49..    Hopper  the same, of 64
+//   float skinny, 8 tokens      exact  rows of 32 n   5..     any     linear/float_skinny.cu
+//   float skinny, 4 tokens      exact  rows of 32 n   3..     any     the same
+//   float skinny, 2 tokens      exact  rows of 32 n   2..     any     the same
+//   floats                      exact  any            1..     any     linear/linear_float.cu
+//   fast tiles                  fast   halves         65..    Hopper  tiles/fast_wgmma.cu
+//   fast tiles of decoded rows  fast   blocks         65..    Hopper  the same; tiles/fast_halves.cu decodes
+//   fast skinny of blocks       fast   blocks, cut    1..     any     tiles/fast_skinny_blocks.cu
+//   fast skinny of decoded rows fast   blocks         1..     any     tiles/fast_skinny.cu, rows decoded
+//   fast skinny                 fast   halves         1..     any     tiles/fast_skinny.cu
 //
-// Each of the last three is a row for tiles of 8, 16 and 32 tokens; of blocks one more has one token's row in shared
-// memory.
 // Tiles of 16 tokens are for products whose whole tiles would be fewer than half of the multiprocessors. Float skinny
-// has a row with short rings behind each, for cards that lack the shared memory.
+// has a row with short rings behind each, for cards that lack the shared memory. Each of the last three is a row for
+// tiles of 8, 16 and 32 tokens; of blocks one more has one token's row in shared memory.
+//
 // Quantised weights of mode f32 are decoded to floats, part by part, and have the rows of exact. The first row that
 // takes a matrix wins; resolved once, into ranges of tokens.
 #pragma once
@@ -37,14 +37,14 @@ inline constexpr int64_t kFloatSkinnyTokensMax = 48;  // up to here float skinny
 inline constexpr int64_t kFastSkinnyTokensMax = 64;   // likewise
 inline constexpr int kFastOneColumnsMax = 28 << 10;   // of blocks, one token: halves beside the stages, on every card
 
-constexpr bool float_skinny_serves(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
-constexpr bool float_tiles_serve(int64_t cols) noexcept { return float_skinny_serves(cols) && cols >= 256; }
+constexpr bool are_skinny_columns(int64_t cols) noexcept { return cols % 32 == 0 && cols < int64_t{1} << 24; }
+constexpr bool are_tile_columns(int64_t cols) noexcept { return are_skinny_columns(cols) && cols >= 256; }
 // Halves and BF16.
-constexpr bool fast_serves_floats(tensor::DType dtype, int64_t cols) noexcept {
-  return (dtype == tensor::DType::F16 || dtype == tensor::DType::BF16) && float_skinny_serves(cols);
+constexpr bool are_fast_halves(tensor::DType dtype, int64_t cols) noexcept {
+  return (dtype == tensor::DType::F16 || dtype == tensor::DType::BF16) && are_skinny_columns(cols);
 }
 // Whether mode fast multiplies such a matrix, and in which type.
-bool fast_serves(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept;
+bool is_multiplied_fast(const ops::ExecutorOptions& options, tensor::DType dtype, int64_t cols) noexcept;
 constexpr tensor::DType fast_type(tensor::DType dtype) noexcept {
   return dtype == tensor::DType::BF16 ? dtype : tensor::DType::F16;
 }
@@ -69,7 +69,7 @@ struct FloatForm {
 struct FloatProduct {
   LinearMatrix w;
   int64_t cols = 0;
-  bool is_fast = false;     // fast_serves()
+  bool is_fast = false;     // is_multiplied_fast()
   bool packs_rows = false;  // a product of the plan packs rows of activations for tiles: there is memory for them
   int64_t n_row_tiles = 1;  // of kFloatTileRows, of all exact products of its group
 

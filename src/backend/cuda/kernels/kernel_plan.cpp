@@ -41,7 +41,7 @@ KernelPlan::Halves halves_read_by(const ops::Plan& plan, const ops::ExecutorOpti
   const tensor::DType type = fast_type(view_of(plan, first.w).dtype);
   const bool all = std::ranges::all_of(group.ops, [&](int32_t op) {
     const tensor::TensorView& w = view_of(plan, record_of<ops::Linear>(plan, op).w);
-    return fast_serves(options, w.dtype, w.shape.cols()) && fast_type(w.dtype) == type;
+    return is_multiplied_fast(options, w.dtype, w.shape.cols()) && fast_type(w.dtype) == type;
   });
   return all ? KernelPlan::Halves{first.x, group.ops.front(), type} : KernelPlan::Halves{};
 }
@@ -71,7 +71,7 @@ KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& option
   }
   const bool packs_rows = std::ranges::any_of(lowering.groups, [&](const FusionGroup& group) {
     return are_floats(group) &&
-           float_tiles_serve(view_of(plan, record_of<ops::Linear>(plan, group.ops.back()).w).shape.cols());
+           are_tile_columns(view_of(plan, record_of<ops::Linear>(plan, group.ops.back()).w).shape.cols());
   });
   for (size_t i = 0; i < lowering.groups.size(); ++i) {
     const FusionGroup& group = lowering.groups[i];
@@ -167,7 +167,7 @@ void KernelPlan::add_floats(const ops::Plan& plan, const ops::ExecutorOptions& o
     FloatProduct product;
     product.w = matrix_of(plan, options, linear.w);
     product.cols = view_of(plan, linear.w).shape.cols();
-    product.is_fast = fast_serves(options, product.w.dtype, product.cols);
+    product.is_fast = is_multiplied_fast(options, product.w.dtype, product.cols);
     product.packs_rows = packs_rows;
     return product;
   };

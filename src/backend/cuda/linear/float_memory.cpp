@@ -11,7 +11,7 @@ FloatMemory::FloatMemory(std::span<const FloatNeed> needs, int64_t n_tokens_max)
   const int n_processors = hopper_processors();
   int64_t n_w = 0, n_x = 0;
   for (const FloatNeed& need : needs) {
-    if (!float_tiles_serve(need.cols)) continue;
+    if (!are_tile_columns(need.cols)) continue;
     const int64_t tile = kFloatTileRows * need.cols;
     if (need.rows > 0)
       n_w = std::max(n_w, std::max(tile, std::min(need.rows * need.cols, kFloatsPackedMax) / tile * tile));

@@ -36,7 +36,7 @@ const tensor::TensorView& DecodeProducts::matrix_of(int32_t linear) const {
 }
 
 bool DecodeProducts::is_fast(const tensor::TensorView& w) const {
-  return fast_serves(options, w.dtype, w.shape.cols());
+  return is_multiplied_fast(options, w.dtype, w.shape.cols());
 }
 
 const DecodeRow* DecodeProducts::row_for(const FusionGroup& linears, bool has_norm) const {

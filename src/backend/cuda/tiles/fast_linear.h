@@ -19,7 +19,7 @@ namespace assay::backend::cuda {
 
 inline constexpr size_t kFastRowsMax = 4;  // runs of rows multiplied together
 
-// x: [n_tokens, cols]. All runs of one type, which fast_serves_floats. Any number of tokens; reads each weight once for
+// x: [n_tokens, cols]. All runs of one type, which are_fast_halves. Any number of tokens; reads each weight once for
 // tile_tokens of them: 8, 16 or 32, of a row `fast skinny` of the table (kernels/float_table.h).
 void fast_skinny(std::span<const FloatRows> runs, int tile_tokens, int64_t cols, const float* x, int64_t n_tokens,
                  const Queue& queue);
