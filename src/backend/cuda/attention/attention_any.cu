@@ -158,7 +158,7 @@ template <CacheType type_k, CacheType type_v>
 void start_any_attention(const AnyAttentionTask& task, const Queue& queue) {
   const auto kernel = any_attention_kernel<type_k, type_v>;
   const size_t bytes = static_cast<size_t>(task.cache.head_dim + kAnyThreads + task.cache.v_dim) * sizeof(float);
-  if (bytes > 47 * 1024) allow_shared(kernel, bytes);
+  if (bytes > 47 * 1024) require(allow_shared(kernel, bytes), "shared memory");
   const dim3 grid(static_cast<unsigned>(task.n_tiles), static_cast<unsigned>(task.n_heads),
                   static_cast<unsigned>(task.tile_tokens));
   kernel<<<grid, kAnyThreads, bytes, queue.stream>>>(task);

@@ -20,7 +20,6 @@
 #include "backend/cuda/runtime/queue.h"
 #include "ops/plan/plan.h"
 #include "ops/rows/activation.h"
-#include "quant/format.h"
 
 namespace assay::backend::cuda {
 
@@ -54,10 +53,17 @@ struct DecodeGate {
   SumsTask sums = {};
 };
 
-// kind: how the products read the row, f32 for float weights; all matrices of one call agree in it. linears: 1 ..
-// kLinearsMax of them, with a row of the table of decode's kernels (kernels/decode_table.h). y of a linear may be null
-// with a gate.
-void decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
-                    quant::Activation kind, int planes, const Queue& queue);
+// kernel: of the row that all of them have (kernels/decode_table.h), but for a router's. linears: 1 .. kLinearsMax of
+// them; y of one may be null with a gate.
+void decode_linears(DecodeKernel kernel, const DecodeSource& source, std::span<const LinearTask> linears,
+                    const DecodeGate& gate, int planes, const Queue& queue);
+
+// Those of one row of the table, one file each, for they compile long.
+void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                        int planes, const Queue& queue);
+void decode_linears_32(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                       int planes, const Queue& queue);
+void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
+                          const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -125,12 +125,4 @@ void launch_blocks(Kernel kernel, int n_blocks, int threads, int bytes, const Ta
 // multiprocessor's, or one of twelve and one of attention.
 inline constexpr int kThreadsAsIf = 640;
 
-// One file each, for they compile long.
-void decode_linears_256(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
-                        int planes, const Queue& queue);
-void decode_linears_32(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
-                       int planes, const Queue& queue);
-void decode_linears_float(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
-                          const Queue& queue);
-
 }  // namespace assay::backend::cuda

@@ -4,10 +4,12 @@
 
 #include "backend/cuda/linear/matrix_test.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "num/math.h"
 #include "ops/linear/linear.h"
 #include "ops/rows/activation.h"
 #include "ops/rows/rms_norm.h"
+#include "quant/format.h"
 #include "support/random_weights.h"
 
 namespace assay::backend::cuda {
@@ -96,6 +98,10 @@ std::vector<float> products(DType dtype, const std::vector<std::byte>& bytes, in
   return y;
 }
 
+DecodeKernel kernel_for(DType dtype) {
+  return find_decode_row({dtype, 1, 256, quant::find_format(dtype)->activation}, this_card())->kernel;
+}
+
 void check_case(const Case& c, uint64_t seed) {
   const quant::Activation kind = quant::find_format(c.dtypes[0])->activation;
   std::vector<float> a = test::random_activations(c.cols, seed);
@@ -144,7 +150,7 @@ void check_case(const Case& c, uint64_t seed) {
   const std::vector<float> residual = test::random_activations(c.rows[0], seed + 4);
   const DeviceBuffer residual_device = upload(residual), added = poisoned(residual.size());
   if (adds) gate.residual = residual_device.as<float>(), gate.sum = added.as<float>();
-  decode_linears(source, tasks, gate, kind, c.planes, Queue(nullptr, false, c.processors));
+  decode_linears(kernel_for(c.dtypes[0]), source, tasks, gate, c.planes, Queue(nullptr, false, c.processors));
   for (size_t i = 0; i < y.size(); ++i) {
     EXPECT_TRUE(same_floats(download<float>(y[i].data(), expected[i].size()), expected[i])) << c << ", matrix " << i;
   }
@@ -221,7 +227,6 @@ std::vector<std::byte> columns_of(const std::vector<std::byte>& bytes, int64_t r
 // norm.
 void check_sums(const Case& c, size_t n, uint64_t seed) {
   const DType dtype = c.dtypes[0];
-  const quant::Activation kind = quant::find_format(dtype)->activation;
   const int64_t rows = c.rows[0];
   const auto width = static_cast<size_t>(rows);
   std::vector<float> x = test::random_activations(c.cols, seed);
@@ -243,7 +248,7 @@ void check_sums(const Case& c, size_t n, uint64_t seed) {
     gate.sums.n_shards = static_cast<int32_t>(n);
     for (size_t q = 0; q < n; ++q) gate.sums.to[q] = landings[q].as<float>() + i * width;
     const LinearTask task{&columns.matrix, nullptr, nullptr};
-    decode_linears(source, std::span(&task, 1), gate, kind, c.planes, queue);
+    decode_linears(kernel_for(dtype), source, std::span(&task, 1), gate, c.planes, queue);
     check(cudaDeviceSynchronize(), "a test");
   }
   const std::vector<float> a = test::random_activations(rows, seed + 2),
@@ -266,7 +271,7 @@ void check_sums(const Case& c, size_t n, uint64_t seed) {
     if (c.pre_norm) source.pre_w = pre_w_device.as<float>(), source.pre_eps = 1e-6f;
     source.sum = sum.as<float>(), source.y = y_row.as<float>();
     const LinearTask task{&matrix.matrix, nullptr, out.as<float>()};
-    decode_linears(source, std::span(&task, 1), {}, kind, c.planes, queue);
+    decode_linears(kernel_for(dtype), source, std::span(&task, 1), {}, c.planes, queue);
     EXPECT_TRUE(same_floats(download<float>(sum.data(), width), row.sum)) << c << ", shards " << n;
     EXPECT_TRUE(same_floats(download<float>(y_row.data(), width), row.y)) << c << ", shards " << n;
     EXPECT_TRUE(same_floats(download<float>(out.data(), expected.size()), expected)) << c << ", shards " << n;

@@ -18,17 +18,16 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kDecodeWarps = 16;  // that multiply
-constexpr int kMakers = 256;      // threads before those, which make a row with a norm alone
+using Places = DecodeHalvesPlaces;
+constexpr int kDecodeWarps = Places::kWarps;
+constexpr int kMakers = 256;  // threads before those, which make a row with a norm alone
 constexpr int kThreads = kMakers + 32 * kDecodeWarps;
-constexpr int kStageBlocks = 2, kLineBytes = 64 * kStageBlocks,
-              kStageBytes = 16 * kLineBytes;  // blocks of 32 of each chunk of two rows
+constexpr int kStageBlocks = Places::kStageBlocks, kLineBytes = 64 * kStageBlocks, kStageBytes = Places::kStageBytes;
+static_assert(kStageBytes == 16 * kLineBytes);
 constexpr int kPieces = kLineBytes / 16,
               kLinesAtOnce = 32 / kPieces;  // of 16 bytes; that a warp copies with one instruction
-constexpr int kStagesMax = 6, kStagesMin = 3;
 constexpr int kStagesFilling =
     1;  // that a warp has under way while it fills its ring and others make the row, see start()
-constexpr int kSharedMax = 227 * 1024;
 constexpr int kLeftForAttention =
     4;  // multiprocessors without queries, keys and values: attention of one token begins there while they are made
 
@@ -62,7 +61,6 @@ struct RowHalves {
   static __device__ void meet(const DecodeSource& source) {
     asm volatile("bar.sync 1, %0;" : : "r"(makers(source)) : "memory");
   }
-  static constexpr int bytes(int n_blocks) { return (n_blocks + 8 + kStageBlocks) * 64; }
   __device__ RowHalves(uint8_t* memory, int width) : x(memory), chunk_of(width / 32) {}
   __device__ int place(int i) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, block = 8 * i + lane / 4;
@@ -244,27 +242,25 @@ __global__ void __launch_bounds__(kThreads, 1) fast_decode_kernel(const __grid_c
 }
 
 template <class T, int kDepth>
-bool start(const FastDecodeTask& task, const Queue& queue) {
-  const int bytes = task.ring_begin + kDecodeWarps * kDepth * kStageBytes;
-  if (bytes > kSharedMax) return false;
+void start(const FastDecodeTask& task, const Queue& queue) {
+  const int bytes = Places(task.source.d, task.source.w != nullptr).bytes(kDepth);
   const auto kernel = fast_decode_kernel<T, kDepth>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  require(allow_shared(kernel, static_cast<size_t>(bytes)), "shared memory");
   take_decode_cut(kernel);
   const int n_free = task.n_linears > 1 && task.gate.y == nullptr ? kLeftForAttention : 0;
   const int n_blocks =
       std::min(std::max(queue.n_multiprocessors - n_free, 1), (task.n_pairs + kDecodeWarps - 1) / kDecodeWarps);
   launch(queue, kernel, dim3(static_cast<unsigned>(n_blocks)), kThreads, static_cast<size_t>(bytes), task);
-  return true;
 }
 template <class T>
-void start_deepest(const FastDecodeTask& task, const Queue& queue) {
-  if (!start<T, kStagesMax>(task, queue)) start<T, kStagesMin>(task, queue);
+void start_of(int stages, const FastDecodeTask& task, const Queue& queue) {
+  stages == Places::kStages ? start<T, Places::kStages>(task, queue) : start<T, Places::kStagesShort>(task, queue);
 }
 
 }  // namespace
 
 void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
-                         const Queue& queue) {
+                         int stages, const Queue& queue) {
   FastDecodeTask task;
   task.source = source;
   task.gate = gate;
@@ -275,15 +271,12 @@ void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask>
     task.n_pairs += gate.y == nullptr ? (rows + 1) / 2 : rows;
   }
   if (gate.y != nullptr) task.n_pairs /= 2;
-  const auto rounded = [](int bytes) { return (bytes + 127) / 128 * 128; };
-  task.floats_begin = rounded(RowHalves<FastF16>::bytes(source.d / 32));
-  task.ring_begin = task.floats_begin + (source.w != nullptr ? row_floats(source.d) * 4 : 0);
-  static_assert((kDecodeWidthMax / 32 + 10) * 64 + 128 + row_floats(kDecodeWidthMax) * 4 +
-                        kDecodeWarps * kStagesMin * kStageBytes <=
-                    kSharedMax,
-                "any row");
-  linears.front().w->dtype == tensor::DType::F16 ? start_deepest<FastF16>(task, queue)
-                                                 : start_deepest<FastBF16>(task, queue);
+  const Places places(source.d, source.w != nullptr);
+  task.floats_begin = places.floats, task.ring_begin = places.rings;
+  static_assert(Places(kDecodeWidthMax, true).rings - Places(kDecodeWidthMax, true).floats ==
+                row_floats(kDecodeWidthMax) * 4);
+  linears.front().w->dtype == tensor::DType::F16 ? start_of<FastF16>(stages, task, queue)
+                                                 : start_of<FastBF16>(stages, task, queue);
 }
 
 }  // namespace assay::backend::cuda

@@ -11,9 +11,10 @@
 
 namespace assay::backend::cuda {
 
-// All matrices of one type, F16 or BF16.
+// All matrices of one type, F16 or BF16. stages: of a ring, DecodeHalvesPlaces::kStages or kStagesShort
+// (kernels/decode_table.h).
 void fast_decode_linears(const DecodeSource& source, std::span<const LinearTask> linears, const DecodeGate& gate,
-                         const Queue& queue);
+                         int stages, const Queue& queue);
 
 // Heads and attention of one token; where n_segments is above 1 into attention.partials, to be merged.
 void fast_decode_attention(const AttentionTask& attention, const HeadsTask& heads, const Queue& queue);

@@ -49,7 +49,7 @@ void launch_any_expert(const ExpertTask& t, const quant::Activations& x, const Q
       <<<static_cast<unsigned>(t.n_pairs * of_pair), kAnyRowsPerBlock * 8, 0, queue.stream>>>(task);
 }
 
-bool expert_any_256(const ExpertTask& task, const quant::Activations& x,
-                    const Queue& queue);  // false: no format of superblocks
+// Of superblocks; one file each, for they compile long.
+void expert_any_256(const ExpertTask& task, const quant::Activations& x, const Queue& queue);
 
 }  // namespace assay::backend::cuda

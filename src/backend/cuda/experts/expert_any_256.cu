@@ -4,9 +4,9 @@
 
 namespace assay::backend::cuda {
 
-bool expert_any_256(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
-  return visit_format(quant::Formats256{}, task.w->dtype,
-                      [&]<class F>(F) { launch_any_expert<typename F::Block, 256>(task, x, queue); });
+void expert_any_256(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
+  visit_format(quant::Formats256{}, task.w->dtype,
+               [&]<class F>(F) { launch_any_expert<typename F::Block, 256>(task, x, queue); });
 }
 
 }  // namespace assay::backend::cuda

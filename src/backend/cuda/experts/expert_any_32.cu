@@ -5,8 +5,9 @@
 namespace assay::backend::cuda {
 
 void expert_linear_any(const ExpertTask& task, const quant::Activations& x, const Queue& queue) {
-  const auto start = [&]<class F>(F) { launch_any_expert<typename F::Block, 32>(task, x, queue); };
-  visit_format(quant::Formats32{}, task.w->dtype, start) || expert_any_256(task, x, queue);
+  if (x.kind == quant::Activation::a256) return expert_any_256(task, x, queue);
+  visit_format(quant::Formats32{}, task.w->dtype,
+               [&]<class F>(F) { launch_any_expert<typename F::Block, 32>(task, x, queue); });
 }
 
 }  // namespace assay::backend::cuda

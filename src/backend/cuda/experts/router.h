@@ -21,7 +21,7 @@ struct RouterTask {
   RouteTask route;  // of one row; its logits are those made here
 };
 
-// What router_serves() takes (kernels/decode_table.h).
+// What row `router` of the table takes (kernels/decode_table.h).
 void router(const RouterTask& task, const Queue& queue);
 
 }  // namespace assay::backend::cuda

@@ -59,7 +59,7 @@ void check_router(const RouterCase& c, uint64_t seed) {
 
 TEST(CudaRouter, HasTheBitsOfProductAndRoute) {
   ASSAY_REQUIRE_GPU();
-  if (!router_serves(128, 2048, this_card())) GTEST_SKIP() << "no clusters of blocks on this GPU";
+  if (!this_card().has_clusters()) GTEST_SKIP() << "no clusters of blocks on this GPU";
   uint64_t seed = 1;
   for (const int64_t n_experts : {1, 8, 16, 17, 60, 127, 128}) {
     for (const int64_t cols : {32, 64, 256, 288, 1024, 2016, 2048}) {
@@ -151,7 +151,7 @@ void check_norm(int64_t cols, int planes, quant::Activation kind, bool adds, uin
 
 TEST(CudaRouter, MakesTheNormsRow) {
   ASSAY_REQUIRE_GPU();
-  if (!router_serves(128, 2048, this_card())) GTEST_SKIP() << "no clusters of blocks on this GPU";
+  if (!this_card().has_clusters()) GTEST_SKIP() << "no clusters of blocks on this GPU";
   uint64_t seed = 7;
   for (const int planes : {1, 2}) {
     for (const bool adds : {false, true}) {

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <climits>
 
+#include "backend/cuda/linear/matrix.h"
+#include "ops/linear/expert_linear.h"
+
 namespace assay::backend::cuda {
 namespace {
 
@@ -58,6 +61,19 @@ ExpertChoice::ExpertChoice(const ExpertProduct& p, const Card& card) {
 
 ExpertChoice::ExpertChoice(std::span<const ExpertRange> ranges) {
   for (const ExpertRange& range : ranges) add(range);
+}
+
+ExpertProduct expert_product(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                             const lower::Lowering& lowering, const lower::FusionGroup& group) {
+  const auto& experts = plan.ops[static_cast<size_t>(group.ops.front())].get<ops::ExpertLinear>();
+  const tensor::TensorView& w = plan.weights[static_cast<size_t>(experts.w)].view;
+  ExpertProduct product;
+  product.w = {w.dtype, w.shape.rows(), part_bytes(w.dtype, options.weights_as_f32).n > 1};
+  if (group.twin != ops::kNone) product.kind = lowering.twins.list[static_cast<size_t>(group.twin)].kind;
+  product.planes = options.planes;
+  product.n_experts = product.w.rows / (experts.rows_per_expert == 0 ? experts.d_out : experts.rows_per_expert);
+  product.n_used = experts.n_used;
+  return product;
 }
 
 }  // namespace assay::backend::cuda

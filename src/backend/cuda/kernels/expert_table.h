@@ -17,7 +17,10 @@
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/linear_table.h"
+#include "lower/lowering.h"
 #include "lower/token_ranges.h"
+#include "ops/plan/executor.h"
+#include "ops/plan/plan.h"
 
 namespace assay::backend::cuda {
 
@@ -27,6 +30,10 @@ struct ExpertProduct {
   int planes = 2;
   int64_t n_experts = 0, n_used = 0;
 };
+
+// Of a group of Kind experts.
+ExpertProduct expert_product(const ops::Plan& plan, const ops::ExecutorOptions& options,
+                             const lower::Lowering& lowering, const lower::FusionGroup& group);
 
 inline constexpr int64_t kGroupedPairsOfExpertMin = 2;  // on average; fewer are faster each by itself
 

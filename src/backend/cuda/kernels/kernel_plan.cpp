@@ -41,7 +41,7 @@ KernelPlan::Halves halves_read_by(const ops::Plan& plan, const ops::ExecutorOpti
   const tensor::DType type = fast_type(view_of(plan, first.w).dtype);
   const bool all = std::ranges::all_of(group.ops, [&](int32_t op) {
     const tensor::TensorView& w = view_of(plan, record_of<ops::Linear>(plan, op).w);
-    return fast_serves(options, w.dtype, w.shape.cols()) && fast_type(w.dtype) == type;
+    return is_multiplied_fast(options, w.dtype, w.shape.cols()) && fast_type(w.dtype) == type;
   });
   return all ? KernelPlan::Halves{first.x, group.ops.front(), type} : KernelPlan::Halves{};
 }
@@ -58,15 +58,20 @@ bool makes_rounded(const ops::Plan& plan, const FusionGroup& group, ops::ValueId
 
 KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
                        const Card& card)
-    : card_(card), alone_of_(plan.ops.size(), kNone), halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
+    : card_(card), integers_(Kind::quantise, {}, card), alone_of_(plan.ops.size(), kNone),
+      halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (!has_op_kernel(plan.ops[i])) continue;
     alone_of_[i] = static_cast<int32_t>(alone_.size());
     alone_.emplace_back(plan, plan.ops[i], card_);
   }
+  for (const ops::Weight& weight : plan.weights) {
+    const bool is_cut = part_bytes(weight.view.dtype, options.weights_as_f32).n > 1;
+    unpackers_.push_back(&find_unpack_row({weight.view.dtype, weight.view.shape.cols(), is_cut}));
+  }
   const bool packs_rows = std::ranges::any_of(lowering.groups, [&](const FusionGroup& group) {
     return are_floats(group) &&
-           float_tiles_serve(view_of(plan, record_of<ops::Linear>(plan, group.ops.back()).w).shape.cols());
+           are_tile_columns(view_of(plan, record_of<ops::Linear>(plan, group.ops.back()).w).shape.cols());
   });
   for (size_t i = 0; i < lowering.groups.size(); ++i) {
     const FusionGroup& group = lowering.groups[i];
@@ -159,13 +164,24 @@ void KernelPlan::add_linears(const ops::Plan& plan, const ops::ExecutorOptions& 
 
 void KernelPlan::add_floats(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group,
                             bool packs_rows) {
-  for (const int32_t op : group.ops) {
+  const auto product_of = [&](int32_t op) {
     const auto& linear = record_of<ops::Linear>(plan, op);
     FloatProduct product;
     product.w = matrix_of(plan, options, linear.w);
     product.cols = view_of(plan, linear.w).shape.cols();
-    product.is_fast = fast_serves(options, product.w.dtype, product.cols);
+    product.is_fast = is_multiplied_fast(options, product.w.dtype, product.cols);
     product.packs_rows = packs_rows;
+    return product;
+  };
+  int64_t n_row_tiles = 0;
+  for (const int32_t op : group.ops) {
+    const FloatProduct product = product_of(op);
+    if (!product.is_fast) n_row_tiles += (product.w.rows + kFloatTileRows - 1) / kFloatTileRows;
+    n_row_tiles = std::min(n_row_tiles, std::max<int64_t>(kFloatsPackedMax / (kFloatTileRows * product.cols), 1));
+  }
+  for (const int32_t op : group.ops) {
+    FloatProduct product = product_of(op);
+    product.n_row_tiles = std::max<int64_t>(n_row_tiles, 1);
     of_op_[static_cast<size_t>(op)] = static_cast<int32_t>(floats_.size());
     floats_.emplace_back(product, card_);
   }
@@ -173,15 +189,8 @@ void KernelPlan::add_floats(const ops::Plan& plan, const ops::ExecutorOptions& o
 
 void KernelPlan::add_experts(const ops::Plan& plan, const ops::ExecutorOptions& options,
                              const lower::Lowering& lowering, const FusionGroup& group) {
-  const auto& experts = record_of<ops::ExpertLinear>(plan, group.ops.front());
-  ExpertProduct product;
-  product.w = matrix_of(plan, options, experts.w);
-  if (group.twin != kNone) product.kind = lowering.twins.list[static_cast<size_t>(group.twin)].kind;
-  product.planes = options.planes;
-  product.n_experts = product.w.rows / (experts.rows_per_expert == 0 ? experts.d_out : experts.rows_per_expert);
-  product.n_used = experts.n_used;
   of_op_[static_cast<size_t>(group.ops.front())] = static_cast<int32_t>(experts_.size());
-  experts_.emplace_back(product, card_);
+  experts_.emplace_back(expert_product(plan, options, lowering, group), card_);
 }
 
 void KernelPlan::add_attention(const ops::Plan& plan, const ops::ExecutorOptions& options, const FusionGroup& group) {

@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/kernels/linear_table.h"
 #include "backend/cuda/kernels/op_table.h"
+#include "backend/cuda/kernels/unpack_table.h"
 #include "lower/lowering.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
@@ -36,6 +37,10 @@ class KernelPlan {
   }
   // Of an op alone.
   const OpChoice& alone(int32_t op) const noexcept { return alone_[static_cast<size_t>(alone_of_[at(op)])]; }
+  // Of groups of Kind quantise, and of attention whose integers no merge makes.
+  const OpChoice& integers() const noexcept { return integers_; }
+  // Of a matrix whose rows are made floats, or halves.
+  const UnpackRow& unpacker(ops::WeightId id) const noexcept { return *unpackers_[static_cast<size_t>(id)]; }
   // Of a group of Kind norm, heads or gate.
   const OpChoice& group(const lower::FusionGroup& group) const noexcept { return groups_[index_of(group.ops.front())]; }
 
@@ -71,8 +76,10 @@ class KernelPlan {
   std::vector<ExpertChoice> experts_;
   std::vector<AttentionChoice> attention_;
   std::vector<OpChoice> alone_, groups_;
-  std::vector<int32_t> alone_of_;  // per op: its place in alone_
-  std::vector<Halves> halves_;     // per group of the lowering
+  OpChoice integers_;
+  std::vector<const UnpackRow*> unpackers_;  // per weight
+  std::vector<int32_t> alone_of_;            // per op: its place in alone_
+  std::vector<Halves> halves_;               // per group of the lowering
   std::vector<int32_t>
       of_op_;  // where an op's choice stands among those of its kind; of linears the first of the group
 };

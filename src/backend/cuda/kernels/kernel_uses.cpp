@@ -6,7 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "ops/embed/embed.h"
+#include "ops/embed/embed_position.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/linear.h"
 #include "ops/state/delta_rule.h"
+#include "quant/format.h"
 
 namespace assay::backend::cuda {
 namespace {
@@ -28,6 +33,21 @@ class Uses {
       uses_.push_back({first, last, use, false});
     }
   }
+  // What else runs behind those of at least so many tokens.
+  void follow(int64_t tokens_min, std::string_view name) {
+    std::vector<ops::KernelUse> uses;
+    for (ops::KernelUse& use : uses_) {
+      if (use.tokens_min < tokens_min) {
+        uses.push_back(use);
+        if (use.tokens_max != 0 && use.tokens_max < tokens_min) continue;
+        uses.back().tokens_max = tokens_min - 1;
+        use.tokens_min = tokens_min;
+      }
+      use.name += ", " + std::string(name);
+      uses.push_back(use);
+    }
+    uses_ = std::move(uses);
+  }
   std::vector<ops::KernelUse> take() { return std::move(uses_); }
 
  private:
@@ -48,25 +68,41 @@ std::string names_by_segments(const AttentionRows& rows) {
 // A batch of one token; empty: as the fusion group has it.
 std::string name_for_one(const DecodeGroup& group, const KernelPlan& kernels, const Schedule& schedule) {
   switch (group.kind) {
-    case DecodeGroup::Kind::linears: return std::string(group.row->name);
+    case DecodeGroup::Kind::linears:
+    case DecodeGroup::Kind::routes: return std::string(group.row->name);
     case DecodeGroup::Kind::attention:
       return names_by_segments(kernels.attention(schedule.groups[static_cast<size_t>(group.attention)]).one_token);
-    case DecodeGroup::Kind::routes: return "router";
     case DecodeGroup::Kind::nothing: return "none: its readers do it";
     case DecodeGroup::Kind::alone: return {};
   }
   return {};
 }
 
-void add_attention(const AttentionChoice& choice, Uses& uses) {
-  const std::string_view alone = choice.alone.at(1).name;
+// integers: of the kernel that makes those of rows; empty: nobody reads them.
+void add_attention(const AttentionChoice& choice, std::string_view integers, Uses& uses) {
+  const std::string behind = integers.empty() ? std::string() : ", " + std::string(integers);
+  std::string alone(choice.alone.at(1).name);
+  for (const auto& range : choice.merge.ranges()) {
+    alone += range.tokens_min == 1 ? ", " : "; from " + std::to_string(range.tokens_min) + " segments of 256 on: ";
+    alone += range.row->name;
+    if (range.row->kernel != AttentionKernel::merge_integers) alone += behind;
+  }
   uses.add(1, kSplitTokensMax, alone);
   uses.add(kSplitTokensMax + 1, kAnyTokens,
-           std::string(choice.tiles->name) + "; tokens of a sequence each: " + std::string(alone));
+           std::string(choice.tiles->name) + behind + "; tokens of a sequence each: " + alone);
+}
+
+// The matrix whose rows an op makes floats of; kNone: none.
+ops::WeightId unpacked_by(const ops::Op& op) {
+  const auto* embed = op.as<ops::Embed>();
+  const auto* position = op.as<ops::EmbedPosition>();
+  return embed != nullptr ? embed->table : position != nullptr ? position->table : kNone;
 }
 
 // An op's one kernel, or those of delta_rule, whose rows count parts of sequences.
-void add_alone(const ops::Op& op, const OpChoice& choice, Uses& uses) {
+void add_alone(const ops::Op& op, const KernelPlan& kernels, const OpChoice& choice, Uses& uses) {
+  if (const ops::WeightId table = unpacked_by(op); table != kNone)
+    return uses.add(1, kAnyTokens, std::string(choice.at(1).name) + ", " + std::string(kernels.unpacker(table).name));
   if (!op.is<ops::DeltaRule>() || choice.ranges().size() == 1)
     return uses.add(1, kAnyTokens, choice.ranges().front().row->name);
   const auto &few = choice.ranges().front(), &others = choice.ranges().back();
@@ -76,14 +112,42 @@ void add_alone(const ops::Op& op, const OpChoice& choice, Uses& uses) {
                " sequences of several tokens: " + std::string(few.row->name));
 }
 
+// A kernel's name, with that of the one that decodes the matrix for it where it reads floats and they are none.
+std::string with_rows(std::string_view name, bool reads_floats, const ops::Plan& plan, const KernelPlan& kernels,
+                      ops::WeightId id) {
+  const tensor::DType dtype = plan.weights[static_cast<size_t>(id)].view.dtype;
+  if (!reads_floats || quant::find_format(dtype)->activation == quant::Activation::f32) return std::string(name);
+  return std::string(name) + ", " + std::string(kernels.unpacker(id).name);
+}
+
+void add_floats(const ops::Plan& plan, const KernelPlan& kernels, int32_t i_op, Uses& uses) {
+  const ops::WeightId w = plan.ops[static_cast<size_t>(i_op)].get<ops::Linear>().w;
+  for (const FloatRange& range : kernels.floats(i_op).ranges()) {
+    const bool decodes = range.row->kernel != FloatKernel::fast_skinny_of_blocks;
+    uses.add(range.tokens_min, range.tokens_max, with_rows(range.row->name, decodes, plan, kernels, w));
+  }
+}
+
+// Where the integers of what an op makes have a kernel to themselves: from how many tokens on; 0: they have none.
+int64_t tokens_of_integers(const Schedule& schedule, int32_t i_op) {
+  for (size_t i = 0; i < schedule.groups.size(); ++i) {
+    const FusionGroup& group = schedule.groups[i];
+    if (group.kind != FusionGroup::Kind::quantise) continue;
+    if (schedule.links.producer(schedule.twins.list[static_cast<size_t>(group.twin)].x) != i_op) continue;
+    const bool is_made_by_readers = std::ranges::any_of(schedule.decode, [&](const DecodeGroup& decode) {
+      return decode.kind == DecodeGroup::Kind::nothing && decode.members.front() == static_cast<int32_t>(i);
+    });
+    return is_made_by_readers ? 2 : 1;
+  }
+  return 0;
+}
+
 void add_group(const ops::Plan& plan, const FusionGroup& group, const KernelPlan& kernels, int32_t i_op, Uses& uses) {
   const ops::Op& op = plan.ops[static_cast<size_t>(i_op)];
   switch (group.kind) {
     case FusionGroup::Kind::linears:
       if (group.twin == kNone) {
-        for (const FloatRange& range : kernels.floats(i_op).ranges())
-          uses.add(range.tokens_min, range.tokens_max, range.row->name);
-        return;
+        return add_floats(plan, kernels, i_op, uses);
       }
       for (const LinearRange& range : kernels.linears(group).ranges()) {
         const auto i = static_cast<size_t>(std::ranges::find(group.ops, i_op) - group.ops.begin());
@@ -91,17 +155,21 @@ void add_group(const ops::Plan& plan, const FusionGroup& group, const KernelPlan
       }
       return;
     case FusionGroup::Kind::experts:
-      for (const ExpertRange& range : kernels.experts(i_op).ranges())
-        uses.add(range.tokens_min, range.tokens_max, range.row->name);
+      for (const ExpertRange& range : kernels.experts(i_op).ranges()) {
+        const bool decodes = range.row->kernel == ExpertKernel::floats;
+        uses.add(range.tokens_min, range.tokens_max,
+                 with_rows(range.row->name, decodes, plan, kernels, op.get<ops::ExpertLinear>().w));
+      }
       return;
-    case FusionGroup::Kind::attention: return add_attention(kernels.attention(group), uses);
+    case FusionGroup::Kind::attention:
+      return add_attention(kernels.attention(group), group.twin == kNone ? "" : kernels.integers().at(1).name, uses);
     case FusionGroup::Kind::norm:
     case FusionGroup::Kind::heads:
     case FusionGroup::Kind::gate:
       for (const auto& range : kernels.group(group).ranges())
         uses.add(range.tokens_min, range.tokens_max, range.row->name);
       return;
-    case FusionGroup::Kind::op: return add_alone(op, kernels.alone(i_op), uses);
+    case FusionGroup::Kind::op: return add_alone(op, kernels, kernels.alone(i_op), uses);
     case FusionGroup::Kind::quantise:
     case FusionGroup::Kind::borrowed: return;  // no op of a plan, or none of this device
   }
@@ -122,6 +190,7 @@ std::vector<ops::KernelUse> kernel_uses(const ops::Plan& plan, const Schedule& s
     if (const std::string name = name_for_one(group, kernels, schedule); !name.empty()) uses.add(1, 1, name);
   }
   add_group(plan, *found, kernels, i_op, uses);
+  if (const int64_t n = tokens_of_integers(schedule, i_op); n > 0) uses.follow(n, kernels.integers().at(1).name);
   return uses.take();
 }
 

@@ -39,6 +39,12 @@ bool are_wide_columns(const LinearProducts& p, int64_t n_tokens, const Card& car
   return !(has(p, DType::Q4_K) && has(p, DType::Q5_K));  // no kernel has both
 }
 
+// Planes of tokens that are one tile of half the width.
+constexpr int kFewColumns = 64, kColumns = 128;
+bool are_few_wide_columns(const LinearProducts& p, int64_t n_tokens, const Card& card) noexcept {
+  return n_tokens * p.planes <= kFewColumns && are_wide_columns(p, n_tokens, card);
+}
+
 // Blocks of 32: whether tiles of 128 rows x 128 columns take less time: in us, from what both were measured to take on
 // an H200.
 bool group_tiles_are_faster(const LinearProducts& p, int64_t n_tokens, int n_processors) noexcept {
@@ -70,6 +76,9 @@ bool are_of_one_format(const LinearProducts& p) noexcept { return are_cut(p) && 
 bool are_in_groups(const LinearProducts& p, int64_t, const Card& card) noexcept {
   return card.has_groups() && are_of_one_format(p);
 }
+bool are_few_in_groups(const LinearProducts& p, int64_t n_tokens, const Card& card) noexcept {
+  return p.kind == Activation::a256 && n_tokens * p.planes <= kFewColumns && are_in_groups(p, n_tokens, card);
+}
 bool are_in_tiles(const LinearProducts& p, int64_t, const Card& card) noexcept {
   return are_of_one_format(p) && tile_bytes(p.matrices.front().dtype, p.planes) <= card.shared_bytes_max;
 }
@@ -77,10 +86,14 @@ bool are_in_tiles(const LinearProducts& p, int64_t, const Card& card) noexcept {
 bool is_one(const LinearProducts& p, int64_t, const Card&) noexcept { return p.matrices.size() == 1; }
 
 constexpr LinearRow kRows[] = {
-    {"group tiles of wide batches", LinearKernel::group_tiles, 2, kBatchTokensMax, &are_wide_columns},
+    {"group tiles of wide batches, 64 columns", LinearKernel::group_tiles, 2, kBatchTokensMax, &are_few_wide_columns,
+     kFewColumns},
+    {"group tiles of wide batches", LinearKernel::group_tiles, 2, kBatchTokensMax, &are_wide_columns, kColumns},
     {"batch tiles", LinearKernel::batch_tiles, 2, kBatchTokensMax, &are_batched},
     {"vector", LinearKernel::vector, 1, kGemvTokensMax, &are_vectors},
-    {"group tiles", LinearKernel::group_tiles, kGemvTokensMax + 1, kAnyTokens, &are_in_groups},
+    {"group tiles, 64 columns", LinearKernel::group_tiles, kGemvTokensMax + 1, kAnyTokens, &are_few_in_groups,
+     kFewColumns},
+    {"group tiles", LinearKernel::group_tiles, kGemvTokensMax + 1, kAnyTokens, &are_in_groups, kColumns},
     {"tiles", LinearKernel::tiles, kGemvTokensMax + 1, kAnyTokens, &are_in_tiles},
     {"any format", LinearKernel::any_format, 1, kAnyTokens, &is_one},
 };

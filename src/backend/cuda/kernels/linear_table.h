@@ -2,7 +2,7 @@
 // takes:
 //
 //   name          weights      formats at once   tokens    card                        kernel
-//   group tiles   superblocks  one, or with Q6_K 17..256   Hopper                      tiles/batch_wgmma.cu
+//   group tiles   superblocks  one, or with Q6_K 17..256   Hopper                      tiles/batch_wgmma.cu, 64 or 128 columns
 //   batch tiles   any cut      any               2..256    Hopper                      tiles/batch_256.cu, batch_32.cu
 //   ...
 //
@@ -52,6 +52,7 @@ struct LinearRow {
   int64_t tokens_min, tokens_max;
   // Of products with so many tokens, within the row's.
   bool (*takes)(const LinearProducts& products, int64_t n_tokens, const Card& card) noexcept;
+  int columns = 0;  // of a tile of superblocks; 0: it has none
 };
 
 std::span<const LinearRow> linear_table() noexcept;  // those of higher rank first

@@ -90,9 +90,11 @@ TEST(CudaLinearTable, EveryNumberOfTokensHasOneRow) {
 
 TEST(CudaLinearTable, SuperblocksOnHopper) {
   constexpr std::string_view kTwoPlanes =
-      "1..1 vector, 2..16 batch tiles, 17..256 group tiles of wide batches, 257.. group tiles";
+      "1..1 vector, 2..16 batch tiles, 17..32 group tiles of wide batches, 64 columns, "
+      "33..256 group tiles of wide batches, 257.. group tiles";
   constexpr std::string_view kOnePlane =
-      "1..1 vector, 2..32 batch tiles, 33..256 group tiles of wide batches, 257.. group tiles";
+      "1..1 vector, 2..32 batch tiles, 33..64 group tiles of wide batches, 64 columns, "
+      "65..256 group tiles of wide batches, 257.. group tiles";
   for (const DType dtype : {DType::Q4_K, DType::Q5_K, DType::Q6_K}) {
     EXPECT_EQ(choice_of({{dtype}, 2}, kHopper), kTwoPlanes);
     EXPECT_EQ(choice_of({{dtype}, 1}, kHopper), kOnePlane);
@@ -100,9 +102,11 @@ TEST(CudaLinearTable, SuperblocksOnHopper) {
   Products long_rows({DType::Q4_K}, 2);
   long_rows.cols = 20 * 256;  // from there on fewer columns are enough
   EXPECT_EQ(choice_of(long_rows, kHopper),
-            "1..1 vector, 2..8 batch tiles, 9..256 group tiles of wide batches, 257.. group tiles");
+            "1..1 vector, 2..8 batch tiles, 9..32 group tiles of wide batches, 64 columns, 33..256 group tiles of wide "
+            "batches, 257.. group tiles");
   EXPECT_EQ(choice_of({{DType::Q4_K}, 2, 31}, kHopper),
-            "1..8 vector, 9..16 group tiles, 17..256 group tiles of wide batches, 257.. group tiles");
+            "1..8 vector, 9..16 group tiles, 64 columns, 17..32 group tiles of wide batches, 64 columns, 33..256 group "
+            "tiles of wide batches, 257.. group tiles");
 }
 
 TEST(CudaLinearTable, BlocksOf32OnHopper) {
@@ -134,15 +138,17 @@ TEST(CudaLinearTable, BatchTilesHaveTheirForm) {
 }
 
 TEST(CudaLinearTable, FormatsTogether) {
-  EXPECT_EQ(choice_of({{DType::Q4_K, DType::Q4_K, DType::Q6_K}, 2}, kHopper),
-            "1..1 vector, 2..16 batch tiles, 17..256 group tiles of wide batches, "
-            "257.. | group tiles | group tiles | group tiles");
+  EXPECT_EQ(
+      choice_of({{DType::Q4_K, DType::Q4_K, DType::Q6_K}, 2}, kHopper),
+      "1..1 vector, 2..16 batch tiles, 17..32 group tiles of wide batches, 64 columns, 33..256 group tiles of wide "
+      "batches, 257.. | group tiles | group tiles | group tiles");
   EXPECT_EQ(choice_of({{DType::Q4_K, DType::Q5_K}, 2}, kHopper),
             "1..1 vector, 2..256 batch tiles, 257.. | group tiles | group tiles")
       << "no group tiles have both";
   EXPECT_EQ(choice_of({{DType::Q4_K, DType::IQ4_XS}, 2}, kHopper),
             "1..1 | vector | any format, 2..16 | batch tiles | any format, "
-            "17..256 | group tiles of wide batches | any format, 257.. | group tiles | any format");
+            "17..32 | group tiles of wide batches, 64 columns | any format, "
+            "33..256 | group tiles of wide batches | any format, 257.. | group tiles | any format");
 }
 
 TEST(CudaLinearTable, FormatsWithoutKernelsOfTheirOwn) {

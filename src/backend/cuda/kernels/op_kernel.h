@@ -42,6 +42,7 @@ enum class OpKernel {
   heads_lanes,
   heads,
   gate_with_integers,
+  integers,
 };
 inline constexpr int kNOpsAlone = static_cast<int>(OpKernel::norm_warps);
 

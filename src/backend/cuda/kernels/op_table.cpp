@@ -107,6 +107,7 @@ constexpr OpRow kRows[] = {
     {"heads by lanes", OpKernel::heads_lanes, nullptr, Kind::heads, &is_in_lanes, kLanesTokensMin, &tokens_in_32_bits},
     {"heads", OpKernel::heads, nullptr, Kind::heads},
     {"gate with integers", OpKernel::gate_with_integers, nullptr, Kind::gate},
+    {"integers of rows", OpKernel::integers, nullptr, Kind::quantise},
 };
 
 OpShape alone_shape(const ops::Plan& plan, const ops::Op& op) {

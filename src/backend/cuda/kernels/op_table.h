@@ -13,7 +13,8 @@
 //   heads, plain                heads          no norm, whole rotation, f16   tokens  the same
 //   heads by lanes              heads          64, 128, 256, by halves, f16   tokens  the same
 //   heads                       heads          any                            tokens  the same
-//   gate with integers          gate           any                            rows    the same
+//   gate with integers          gate           any                            rows    linear/quantise_rows.cu
+//   integers of rows            quantise       any                            rows    the same
 //
 // Parts: consecutive tokens of a sequence, where a part has several; where every token is alone, any number of them.
 // The first row that takes a shape wins; resolved once, when a plan is lowered, into ranges of what it counts. A row is
@@ -61,7 +62,7 @@ class OpChoice : public lower::RowRanges<OpRow> {
  public:
   // Of an op alone that has a kernel.
   OpChoice(const ops::Plan& plan, const ops::Op& op, const Card& card);
-  // Of a group of Kind norm, heads or gate.
+  // Of a group of Kind norm, heads, gate or quantise.
   OpChoice(lower::FusionGroup::Kind group, const OpShape& shape, const Card& card);
 
  private:

@@ -44,7 +44,7 @@ TEST(CudaOpTable, NamesAreUniqueAndEveryKernelHasARow) {
     EXPECT_EQ(row.type != nullptr, static_cast<int>(row.kernel) < kNOpsAlone) << row.name;
     EXPECT_EQ(row.type != nullptr, row.group == Kind::op) << row.name;
   }
-  EXPECT_EQ(kernels.size(), static_cast<size_t>(OpKernel::gate_with_integers) + 1);
+  EXPECT_EQ(kernels.size(), static_cast<size_t>(OpKernel::integers) + 1);
 }
 
 // Behind the rows of an op or a group stands one that takes any shape, for any number of what they count.

@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels/attention_table.h"
 #include "backend/cuda/kernels/decode_table.h"
 #include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/kernels/unpack_table.h"
 #include "quant/format.h"
 
 namespace assay::backend::cuda {
@@ -38,35 +39,60 @@ std::string floats_of(const FloatProduct& product, const Card& card) {
 }
 FloatProduct floats(DType dtype, int64_t cols, bool fast = false, bool packs_rows = true) {
   const bool is_cut = dtype == DType::Q4_K;
-  return {{dtype, 4096, is_cut}, cols, fast, packs_rows};
+  return {{dtype, 4096, is_cut}, cols, fast, packs_rows, 4096 / kFloatTileRows};
 }
+
+// "1..1 floats, 2..2 .. of 2 tokens, .." as far as float skinny goes on a card that has the shared memory.
+const std::string kSkinny = "1..1 floats, 2..2 float skinny, 2 tokens, 3..4 float skinny, 4 tokens, 5..";
 
 TEST(CudaFloatTable, Exact) {
-  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kHopper), "1..1 floats, 2..48 float skinny, 49.. float tiles");
-  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAmpere), "1..1 floats, 2.. float skinny");
-  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), "1..1 floats, 2.. float skinny") << "too short for tiles";
+  const std::string rows_of_4096 =
+      kSkinny + "48 float skinny, 8 tokens, 49..128 float tiles, 16 tokens, 129.. float tiles";
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kHopper), rows_of_4096);
+  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096), kHopper), rows_of_4096) << "decoded, mode f32";
+  EXPECT_EQ(floats_of(floats(DType::F32, 224), kHopper), kSkinny + " float skinny, 8 tokens") << "too short for tiles";
   EXPECT_EQ(floats_of(floats(DType::BF16, 100), kHopper), "1.. floats") << "no whole blocks of 32";
-  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096), kHopper), "1..1 floats, 2..48 float skinny, 49.. float tiles")
-      << "decoded, mode f32";
+  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAmpere),
+            "1..1 floats, 2..2 float skinny, 2 tokens, 3..4 float skinny, 4 tokens, short rings, 5.. float "
+            "skinny, 8 tokens, short rings");
+  EXPECT_EQ(floats_of(floats(DType::F32, 4096), kAda),
+            "1..1 floats, 2..2 float skinny, 2 tokens, short rings, 3.. float skinny, 4 tokens, short rings");
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096), kAda),
+            "1..1 floats, 2..2 float skinny, 2 tokens, 3..4 float skinny, 4 tokens, short rings, 5.. float "
+            "skinny, 8 tokens, short rings");
 }
 
-TEST(CudaFloatTable, FormsOfSkinny) {
-  EXPECT_EQ(float_skinny_form(2, 4, kHopper), (FloatSkinnyForm{2, 4}));
-  EXPECT_EQ(float_skinny_form(3, 2, kHopper), (FloatSkinnyForm{4, 4}));
-  EXPECT_EQ(float_skinny_form(48, 4, kHopper), (FloatSkinnyForm{8, 4}));
-  EXPECT_EQ(float_skinny_form(48, 4, kAmpere), (FloatSkinnyForm{8, 2}));
-  EXPECT_EQ(float_skinny_form(48, 4, kAda), (FloatSkinnyForm{4, 2}));
-  EXPECT_EQ(float_skinny_form(48, 2, kAda), (FloatSkinnyForm{8, 2}));
+// Whole tiles where they are work for more than half of the card.
+TEST(CudaFloatTable, TilesOf16TokensWhereWholeOnesAreFew) {
+  const auto row_at = [](int64_t n_row_tiles, int64_t n_tokens) {
+    FloatProduct product = floats(DType::F16, 4096);
+    product.n_row_tiles = n_row_tiles;
+    return FloatChoice(product, kHopper).at(n_tokens).name;
+  };
+  EXPECT_EQ(row_at(66, 64), "float tiles, 16 tokens");
+  EXPECT_EQ(row_at(66, 65), "float tiles");
+  EXPECT_EQ(row_at(67, 49), "float tiles");
+  EXPECT_EQ(row_at(1, 66 * 64), "float tiles, 16 tokens");
+  EXPECT_EQ(row_at(1, 66 * 64 + 1), "float tiles");
 }
+
+const std::string kFastSkinny = "1..8 fast skinny, 8 tokens, 9..16 fast skinny, 16 tokens, 17..";
 
 TEST(CudaFloatTable, Fast) {
-  EXPECT_EQ(floats_of(floats(DType::F16, 4096, true), kHopper), "1..64 fast skinny, 65.. fast tiles");
-  EXPECT_EQ(floats_of(floats(DType::BF16, 4096, true), kAda), "1.. fast skinny");
-  EXPECT_EQ(floats_of(floats(DType::Q4_K, 4096, true), kHopper),
-            "1..64 fast skinny of blocks, 65.. fast tiles of decoded rows");
-  EXPECT_EQ(floats_of(floats(DType::IQ4_XS, 4096, true), kHopper),
-            "1..64 fast skinny of decoded rows, 65.. fast tiles of decoded rows");
-  EXPECT_EQ(floats_of(floats(DType::F16, 128, true, false), kHopper), "1.. fast skinny") << "no memory for packed rows";
+  EXPECT_EQ(floats_of(floats(DType::Q4_K, 32768, true), kAda).substr(0, 34), "1..8 fast skinny of blocks, 8 toke");
+  EXPECT_EQ(floats_of(floats(DType::F16, 4096, true), kHopper),
+            kFastSkinny + "64 fast skinny, 32 tokens, 65.. fast tiles");
+  EXPECT_EQ(floats_of(floats(DType::BF16, 4096, true), kAda), kFastSkinny + " fast skinny, 32 tokens");
+  EXPECT_EQ(
+      floats_of(floats(DType::Q4_K, 4096, true), kHopper),
+      "1..1 fast skinny of blocks, one token, 2..8 fast skinny of blocks, 8 tokens, 9..16 fast skinny of blocks, 16 "
+      "tokens, 17..64 fast skinny of blocks, 32 tokens, 65.. fast tiles of decoded rows");
+  EXPECT_EQ(
+      floats_of(floats(DType::IQ4_XS, 4096, true), kHopper),
+      "1..8 fast skinny of decoded rows, 8 tokens, 9..16 fast skinny of decoded rows, 16 tokens, 17..64 fast skinny "
+      "of decoded rows, 32 tokens, 65.. fast tiles of decoded rows");
+  EXPECT_EQ(floats_of(floats(DType::F16, 128, true, false), kHopper), kFastSkinny + " fast skinny, 32 tokens")
+      << "no memory for packed rows";
 }
 
 TEST(CudaFloatTable, EveryMatrixHasOneRowForEveryNumberOfTokens) {
@@ -91,6 +117,16 @@ void expect_unique_names(std::span<const Row> table) {
   for (const Row& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
 }
 
+TEST(CudaUnpackTable, EveryMatrixHasARow) {
+  expect_unique_names(unpack_table());
+  const auto row = [](DType dtype, int64_t cols, bool is_cut) { return find_unpack_row({dtype, cols, is_cut}).kernel; };
+  EXPECT_EQ(row(DType::Q4_K, 256, true), UnpackKernel::eights);
+  EXPECT_EQ(row(DType::Q4_K, 256, false), UnpackKernel::blocks) << "blocks as the file has them";
+  EXPECT_EQ(row(DType::IQ4_NL, 256, false), UnpackKernel::blocks);
+  EXPECT_EQ(row(DType::BF16, 104, false), UnpackKernel::eights);
+  EXPECT_EQ(row(DType::F32, 100, false), UnpackKernel::floats);
+}
+
 TEST(CudaDecodeTable, NamesAreUnique) {
   expect_unique_names(decode_table());
   expect_unique_names(attention_table());
@@ -99,7 +135,7 @@ TEST(CudaDecodeTable, NamesAreUnique) {
 TEST(CudaDecodeTable, MainCases) {
   using enum quant::Activation;
   const auto row = [](const DecodeMatrix& w) {
-    const DecodeRow* found = find_decode_row(w);
+    const DecodeRow* found = find_decode_row(w, kHopper);
     return found == nullptr ? std::string_view() : found->name;
   };
   EXPECT_EQ(row({DType::Q4_K, 4096, 4096, a256}), "decode superblocks");
@@ -117,12 +153,37 @@ TEST(CudaDecodeTable, MainCases) {
   EXPECT_FALSE(decode_is_narrow(DType::Q8_0, 1024));
 }
 
-TEST(CudaDecodeTable, ServesWhatARoutersRegistersHold) {
-  EXPECT_TRUE(router_serves(128, 2048, kHopper));
-  EXPECT_FALSE(router_serves(129, 2048, kHopper));
-  EXPECT_FALSE(router_serves(128, 2080, kHopper));
-  EXPECT_FALSE(router_serves(128, 48, kHopper));
-  EXPECT_FALSE(router_serves(128, 2048, kAmpere)) << "no clusters of blocks";
+// Deep rings where the card's shared memory has room for them beside the row.
+TEST(CudaDecodeTable, HalvesByTheCardsSharedMemory) {
+  const auto row = [](int64_t cols, bool has_norm, const Card& card) {
+    DecodeMatrix w{DType::F16, 4096, cols};
+    w.is_fast = true, w.has_norm = has_norm;
+    const DecodeRow* found = find_decode_row(w, card);
+    return found == nullptr ? std::string_view() : found->name;
+  };
+  EXPECT_EQ(row(4096, true, kHopper), "decode halves");
+  EXPECT_EQ(row(14336, false, kHopper), "decode halves");
+  EXPECT_EQ(row(6144, true, kHopper), "decode halves, short rings");
+  EXPECT_EQ(row(kDecodeWidthMax, true, kHopper), "decode halves, short rings");
+  EXPECT_EQ(row(4096, true, kAmpere), "decode halves, short rings");
+  EXPECT_EQ(row(kDecodeWidthMax, false, kAmpere), "decode halves, short rings");
+  EXPECT_EQ(row(kDecodeWidthMax, true, kAmpere), "");
+  EXPECT_EQ(row(1024, false, kAda), "decode halves, short rings");
+  EXPECT_EQ(row(1024, true, kAda), "") << "no room for the norm's floats";
+}
+
+TEST(CudaDecodeTable, ARouterIsWhatItsRegistersHold) {
+  const auto is_router = [](int64_t n_experts, int64_t cols, const Card& card) {
+    DecodeMatrix w{DType::F32, n_experts, cols};
+    w.is_routed = true;
+    const DecodeRow* found = find_decode_row(w, card);
+    return found != nullptr && found->kernel == DecodeKernel::router;
+  };
+  EXPECT_TRUE(is_router(128, 2048, kHopper));
+  EXPECT_FALSE(is_router(129, 2048, kHopper));
+  EXPECT_FALSE(is_router(128, 2080, kHopper));
+  EXPECT_FALSE(is_router(128, 48, kHopper));
+  EXPECT_FALSE(is_router(128, 2048, kAmpere)) << "no clusters of blocks";
 }
 
 // "decode attention | batch attention | attention of Hopper"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backend/cuda/decode/gemv_formats.cuh"
+#include "backend/cuda/linear/format_list.cuh"
 #include "num/f16.h"
 
 namespace assay::backend::cuda {
@@ -147,17 +148,8 @@ __device__ inline void decode_eight(const Parts& parts, int64_t cols, int64_t ro
   to[1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
 }
 
-// Calls visit(Eight...) with the matrix's format; false where none of them serves it.
-template <class Visit>
-bool visit_eight(const Matrix& m, Visit&& visit) {
-  const auto try_one = [&]<class F>(F) {
-    if (m.dtype != F::kDType || m.cols % 8 != 0 || (F::kBlock > 8 && m.parts.n < 2)) return false;
-    visit(F{});
-    return true;
-  };
-  return try_one(EightQ4_0{}) || try_one(EightQ4_1{}) || try_one(EightQ8_0{}) || try_one(EightQ4_K{}) ||
-         try_one(EightQ5_K{}) || try_one(EightQ6_K{}) || try_one(EightF32{}) || try_one(EightF16{}) ||
-         try_one(EightBF16{});
-}
+// What a row `rows by eights` of the table takes (kernels/unpack_table.h).
+using EightFormats =
+    FormatList<EightQ4_0, EightQ4_1, EightQ8_0, EightQ4_K, EightQ5_K, EightQ6_K, EightF32, EightF16, EightBF16>;
 
 }  // namespace assay::backend::cuda

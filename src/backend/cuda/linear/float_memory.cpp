@@ -6,19 +6,15 @@
 #include "backend/cuda/runtime/hopper.h"
 
 namespace assay::backend::cuda {
-namespace {
-
-constexpr int64_t kPackedMax = 64 << 20;  // floats of weights at a time
-
-}  // namespace
 
 FloatMemory::FloatMemory(std::span<const FloatNeed> needs, int64_t n_tokens_max) {
   const int n_processors = hopper_processors();
   int64_t n_w = 0, n_x = 0;
   for (const FloatNeed& need : needs) {
-    if (!float_tiles_serve(need.cols)) continue;
+    if (!are_tile_columns(need.cols)) continue;
     const int64_t tile = kFloatTileRows * need.cols;
-    if (need.rows > 0) n_w = std::max(n_w, std::max(tile, std::min(need.rows * need.cols, kPackedMax) / tile * tile));
+    if (need.rows > 0)
+      n_w = std::max(n_w, std::max(tile, std::min(need.rows * need.cols, kFloatsPackedMax) / tile * tile));
     n_x = std::max(n_x, float_rows_packed(n_tokens_max, need.cols));
   }
   if (n_x == 0 || n_processors == 0 || n_tokens_max <= kFloatSkinnyTokensMax) return;

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(32 * kChunks, 1) skinny_kernel(const __grid_co
 template <class W, int kTokens, int kDepth>
 void start(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
   constexpr size_t kBytes = kChunks * kDepth * ChunkWalk<W, kTokens, kDepth>::kStageBytes;
-  static_assert(kBytes == FloatSkinnyForm{kTokens, kDepth}.ring_bytes(sizeof(W)));
+  static_assert(kBytes == FloatForm{kTokens, kDepth}.ring_bytes(sizeof(W)));
   require(allow_shared(skinny_kernel<W, kTokens, kDepth>, kBytes), "shared memory");
   SkinnyTask task{rows.w,
                   x,
@@ -186,9 +186,8 @@ void start(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens
   skinny_kernel<W, kTokens, kDepth><<<static_cast<unsigned>(n_blocks), 32 * kChunks, kBytes, queue.stream>>>(task);
 }
 template <class W>
-void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card,
+void start_for(const FloatRows& rows, const FloatForm& form, int64_t cols, const float* x, int64_t n_tokens,
                const Queue& queue) {
-  const FloatSkinnyForm form = float_skinny_form(n_tokens, sizeof(W), card);
   const auto run = [&](auto start_form) { start_form(rows, cols, x, n_tokens, queue); };
   if (form.tokens == 2) return form.depth == 4 ? run(start<W, 2, 4>) : run(start<W, 2, 2>);
   if (form.tokens == 4) return form.depth == 4 ? run(start<W, 4, 4>) : run(start<W, 4, 2>);
@@ -197,11 +196,11 @@ void start_for(const FloatRows& rows, int64_t cols, const float* x, int64_t n_to
 
 }  // namespace
 
-void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card,
+void linear_float_skinny(const FloatRows& rows, const FloatForm& form, int64_t cols, const float* x, int64_t n_tokens,
                          const Queue& queue) {
-  if (rows.dtype == tensor::DType::F32) start_for<float>(rows, cols, x, n_tokens, card, queue);
-  if (rows.dtype == tensor::DType::F16) start_for<__half>(rows, cols, x, n_tokens, card, queue);
-  if (rows.dtype == tensor::DType::BF16) start_for<Bf16>(rows, cols, x, n_tokens, card, queue);
+  if (rows.dtype == tensor::DType::F32) start_for<float>(rows, form, cols, x, n_tokens, queue);
+  if (rows.dtype == tensor::DType::F16) start_for<__half>(rows, form, cols, x, n_tokens, queue);
+  if (rows.dtype == tensor::DType::BF16) start_for<Bf16>(rows, form, cols, x, n_tokens, queue);
 }
 
 }  // namespace assay::backend::cuda

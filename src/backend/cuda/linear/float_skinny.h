@@ -1,5 +1,5 @@
 // Products of float weights for a few tokens, from two on (contract: ops/linear/linear.h). Each weight is read once for
-// 8 tokens.
+// up to 8 tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace assay::backend::cuda {
 
-// x: [n_tokens, cols].
-void linear_float_skinny(const FloatRows& rows, int64_t cols, const float* x, int64_t n_tokens, const Card& card,
+// x: [n_tokens, cols]. form: of a row `float skinny` of the table, whose shared memory the card has.
+void linear_float_skinny(const FloatRows& rows, const FloatForm& form, int64_t cols, const float* x, int64_t n_tokens,
                          const Queue& queue);
 
 }  // namespace assay::backend::cuda

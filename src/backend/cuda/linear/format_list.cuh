@@ -24,6 +24,11 @@ struct FormatList {
     int i = 0;
     ((format == i++ ? visit(F{}) : void()), ...);
   }
+  // The same with a type of the list.
+  template <class Visit>
+  static void visit_type(tensor::DType dtype, Visit&& visit) {
+    ((F::kDType == dtype ? visit(F{}) : void()), ...);
+  }
 };
 
 }  // namespace assay::backend::cuda

@@ -7,6 +7,7 @@ namespace assay::backend::cuda {
 namespace {
 
 struct Call {
+  const LinearRow& row;
   const BatchForm& form;
   std::span<const LinearTask> linears;
   const quant::Activations& x;
@@ -14,7 +15,7 @@ struct Call {
   const Launching& on;
 };
 
-void group_tiles(const Call& c) { linear_wgmma(c.linears, c.x, c.n_tokens, c.on.hopper, c.on.queue); }
+void group_tiles(const Call& c) { linear_wgmma(c.linears, c.row.columns, c.x, c.n_tokens, c.on.hopper, c.on.queue); }
 
 void batch_tiles(const Call& c) { linear_batch(c.linears, c.form, c.x, c.n_tokens, c.on.queue); }
 
@@ -34,7 +35,7 @@ LinearMatrix as_linear_matrix(const Matrix& w) noexcept { return {w.dtype, w.row
 
 void launch_linears(const LinearRow& row, const BatchForm& form, std::span<const LinearTask> linears,
                     const quant::Activations& x, int64_t n_tokens, const Launching& on) {
-  kLaunch[static_cast<size_t>(row.kernel)]({form, linears, x, n_tokens, on});
+  kLaunch[static_cast<size_t>(row.kernel)]({row, form, linears, x, n_tokens, on});
 }
 
 }  // namespace assay::backend::cuda

@@ -35,8 +35,8 @@ void linear_gemv(std::span<const LinearTask> linears, const quant::Activations& 
                  const Queue& queue);
 // Many tokens, on the tensor cores; all matrices of one such format.
 void linear_mma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens, const Queue& queue);
-// The same on Hopper; of superblocks Q6_K may go with one other format.
-void linear_wgmma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens,
+// The same on Hopper; of superblocks Q6_K may go with one other format, in tiles of 64 or 128 columns.
+void linear_wgmma(std::span<const LinearTask> linears, int columns, const quant::Activations& x, int64_t n_tokens,
                   const Hopper& hopper, const Queue& queue);
 // Several tokens, on Hopper; formats may differ. form: batch_form() of these products.
 void linear_batch(std::span<const LinearTask> linears, const BatchForm& form, const quant::Activations& x,

@@ -113,7 +113,7 @@ void launch_any_format(const AnyTask& task, cudaStream_t stream) {
   }
 }
 
-bool linear_any_32(tensor::DType dtype, const AnyTask& task, cudaStream_t stream);  // false: no format of blocks of 32
-bool linear_any_256(tensor::DType dtype, const AnyTask& task, cudaStream_t stream);
+// Of superblocks; one file each, for they compile long.
+void linear_any_256(tensor::DType dtype, const AnyTask& task, cudaStream_t stream);
 
 }  // namespace assay::backend::cuda

@@ -4,9 +4,9 @@
 
 namespace assay::backend::cuda {
 
-bool linear_any_256(tensor::DType dtype, const AnyTask& task, cudaStream_t stream) {
-  return visit_format(quant::Formats256{}, dtype,
-                      [&]<class F>(F) { launch_any_format<typename F::Block, 256>(task, stream); });
+void linear_any_256(tensor::DType dtype, const AnyTask& task, cudaStream_t stream) {
+  visit_format(quant::Formats256{}, dtype,
+               [&]<class F>(F) { launch_any_format<typename F::Block, 256>(task, stream); });
 }
 
 }  // namespace assay::backend::cuda

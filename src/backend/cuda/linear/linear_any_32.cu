@@ -5,16 +5,13 @@
 
 namespace assay::backend::cuda {
 
-bool linear_any_32(tensor::DType dtype, const AnyTask& task, cudaStream_t stream) {
-  return visit_format(quant::Formats32{}, dtype,
-                      [&]<class F>(F) { launch_any_format<typename F::Block, 32>(task, stream); });
-}
-
 void linear_any_format(const Matrix& w, const quant::Activations& x, int64_t n_tokens, const float* bias, float* y,
                        cudaStream_t stream) {
   if (n_tokens == 0) return;
   const AnyTask task{w.parts, w.rows, w.cols / x.block(), x, n_tokens, bias, y};
-  linear_any_32(w.dtype, task, stream) || linear_any_256(w.dtype, task, stream);
+  if (x.kind == quant::Activation::a256) return linear_any_256(w.dtype, task, stream);
+  visit_format(quant::Formats32{}, w.dtype,
+               [&]<class F>(F) { launch_any_format<typename F::Block, 32>(task, stream); });
 }
 
 }  // namespace assay::backend::cuda

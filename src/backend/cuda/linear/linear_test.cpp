@@ -337,32 +337,25 @@ void check_floats(tensor::DType dtype, const Shape& shape, uint64_t seed) {
   const FloatMemory memory(std::span(&need, 1), std::max(shape.n_tokens, kFloatSkinnyTokensMax + 1));
   // Every row of the table that takes the matrix, whatever number of tokens it is chosen for.
   for (const FloatRow& row : float_table()) {
-    if (!row.takes({{dtype, shape.rows, false}, shape.cols, false, true}, card)) continue;
+    if (!takes(row, {{dtype, shape.rows, false}, shape.cols, false, true}, card)) continue;
     const DeviceBuffer y = poisoned(expected.size());
     const FloatRows rows{dtype,         w.matrix.parts.base[0],
                          shape.rows,    has_bias ? device_bias.as<float>() : nullptr,
                          y.as<float>(), shape.rows};
     if (row.kernel == FloatKernel::any) linear_float(rows, shape.cols, device_x.as<float>(), shape.n_tokens, nullptr);
     if (row.kernel == FloatKernel::skinny)
-      linear_float_skinny(rows, shape.cols, device_x.as<float>(), shape.n_tokens, card, Queue());
+      linear_float_skinny(rows, row.form, shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
     if (row.kernel == FloatKernel::tiles) {
-      // Of a device that is full at once: whole tiles; of a large one: tiles of few tokens.
-      for (const int n_multiprocessors : {1, 132}) {
-        cudaMemset(y.data(), 0xFF, y.size());
-        FloatTiles tiles(memory.view(), shape.cols, device_x.as<float>(), shape.n_tokens,
-                         Queue(nullptr, false, n_multiprocessors));
-        FloatRows first = rows, rest = rows;  // two runs where there are two rows
-        first.n_rows = rows.n_rows / 2;
-        rest.n_rows -= first.n_rows;
-        rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
-        rest.y += first.n_rows;
-        rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
-        tiles.add(first);
-        tiles.add(rest);
-        tiles.finish();
-        EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
-            << row.name << ": " << tensor::traits(dtype).name << " " << shape << ", " << n_multiprocessors;
-      }
+      FloatTiles tiles(memory.view(), row.form.tokens, shape.cols, device_x.as<float>(), shape.n_tokens, Queue());
+      FloatRows first = rows, rest = rows;  // two runs where there are two rows
+      first.n_rows = rows.n_rows / 2;
+      rest.n_rows -= first.n_rows;
+      rest.w = static_cast<const std::byte*>(rows.w) + first.n_rows * row_bytes;
+      rest.y += first.n_rows;
+      rest.bias = rows.bias == nullptr ? nullptr : rows.bias + first.n_rows;
+      tiles.add(first);
+      tiles.add(rest);
+      tiles.finish();
     }
     EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected))
         << row.name << ": " << tensor::traits(dtype).name << " " << shape;

@@ -230,7 +230,7 @@ void route(const RouteTask& task, const Queue& queue) {
   constexpr size_t kBytesUnasked = 48 * 1024;
   const size_t bytes = route_shared_bytes(task);
   static_assert(5 * ops::kExpertsMax * sizeof(float) <= 96 * 1024);  // devices have that much
-  if (bytes > kBytesUnasked) allow_shared(route_kernel, bytes);
+  if (bytes > kBytesUnasked) require(allow_shared(route_kernel, bytes), "shared memory");
   take_decode_cut(route_kernel);
   launch(queue, route_kernel, dim3(static_cast<unsigned>(task.n_rows)), 32, bytes, task);
 }

@@ -201,10 +201,6 @@ int64_t rank_scratch_words(int64_t n_rows, int64_t width, int64_t k) {
                       k;  // two passes' keys by turns, of which the first pass leaves the most
 }
 
-bool can_make_rows(const Matrix& table) {
-  return visit_eight(table, [](auto) {});
-}
-
 void rank_rows(const RankInputs& in, uint64_t* scratch, const RankOutputs& out, const Queue& queue) {
   const int64_t n_rows = in.n_rows, width = in.width, k = in.k;
   if (n_rows == 0) return;
@@ -223,8 +219,7 @@ void rank_rows(const RankInputs& in, uint64_t* scratch, const RankOutputs& out, 
       launch(queue, largest_kernel<Eight>, grid(parts_of(width, k)), kThreads, 0, task);
     };
     if (out.rows.y == nullptr) return start(NoRows{});
-    visit_eight(out.rows.table, start);
-    return;
+    return EightFormats::visit_type(out.rows.table.dtype, start);
   }
   uint64_t* const places[2] = {scratch, scratch + rank_scratch_words(n_rows, width, k) / 2};
   int64_t n = width;

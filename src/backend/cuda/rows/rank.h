@@ -33,13 +33,12 @@ struct Handover {
   SumsWords sums = {};        // of a shard: what this run has read, to be set to kNoSum again
 };
 
-// The rows of a table that belong to a batch's tokens, as embed() makes them.
+// The rows of a table that belong to a batch's tokens, as embed() makes them by eights (kernels/unpack_table.h).
 struct TokenRows {
   Matrix table;
   float scale = 1.0f;
   float* y = nullptr;  // [n_rows, table.cols]; null: they are not made
 };
-bool can_make_rows(const Matrix& table);  // whether rank_rows can
 
 // Which entries of a row count: bit i % 32 of word i / 32 of the row's place; of a row without one (kNone) all. May be
 // the host's page-locked memory; it is read before the kernels ahead have ended, so it must be there when they are

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "backend/cuda/kernels/unpack_table.h"
 #include "backend/cuda/linear/matrix_test.h"
 #include "backend/cuda/rows/allowed.h"
 #include "backend/cuda/runtime/device_test.h"
@@ -186,7 +187,7 @@ TEST(CudaRankRows, AreThoseOfTheBestTokens) {
     for (const auto& [n_tokens, cols] : {std::pair<int64_t, int64_t>{5000, 256}, {40, 8448}}) {
       const std::vector<std::byte> bytes = test::random_weights(format, n_tokens * cols, 5);
       const Uploaded table = lay(format.dtype, n_tokens, cols, bytes, false);
-      if (!can_make_rows(table.matrix)) continue;
+      if (find_unpack_row({format.dtype, cols, table.matrix.parts.n > 1}).kernel != UnpackKernel::eights) continue;
       const DeviceBuffer scratch =
           upload(std::vector<uint64_t>(static_cast<size_t>(rank_scratch_words(kRows, n_tokens, 1)), 0));
       const DeviceBuffer tokens = upload(std::vector<int32_t>(kRows, 1)),
@@ -215,18 +216,6 @@ TEST(CudaRankRows, AreThoseOfTheBestTokens) {
           << tensor::traits(format.dtype).name << ", " << cols;
     }
   }
-}
-
-TEST(CudaRankRows, AreNotMadeOfOtherTables) {
-  const auto can = [](tensor::DType dtype, int64_t cols, int32_t n_parts) {
-    Matrix table{dtype, 10, cols, {}};
-    table.parts.n = n_parts;
-    return can_make_rows(table);
-  };
-  EXPECT_TRUE(can(tensor::DType::Q4_K, 256, 2) && can(tensor::DType::F32, 104, 1) && can(tensor::DType::BF16, 104, 1));
-  EXPECT_FALSE(can(tensor::DType::Q4_K, 256, 1));  // blocks as the file has them
-  EXPECT_FALSE(can(tensor::DType::F32, 100, 1));
-  EXPECT_FALSE(can(tensor::DType::IQ4_NL, 256, 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, CudaRank, testing::Values(1, 40, 4095, 4096, 4097, 32000, 128256, 300001),

@@ -84,7 +84,7 @@ __global__ void widen_kernel(RowsTask task) {
   task.y[i] = task.scaled ? value * task.scale : value;
 }
 
-void decode(const Matrix& m, RowsTask task, const Queue& queue) {
+void decode(UnpackKernel by, const Matrix& m, RowsTask task, const Queue& queue) {
   using tensor::DType;
   task.parts = m.parts;
   task.cols = m.cols;
@@ -93,12 +93,16 @@ void decode(const Matrix& m, RowsTask task, const Queue& queue) {
     if (task.rows != nullptr) take_decode_cut(kernel);
     if (n > 0) launch(queue, kernel, blocks_for(n), kThreads, 0, task);
   };
-  if (visit_eight(m, [&]<class Eight>(Eight) { start(decode_eight_kernel<Eight>, 8); })) return;
-  if (m.dtype == DType::F32) return start(widen_kernel<float>, 1);
-  if (m.dtype == DType::F16) return start(widen_kernel<__half>, 1);
-  if (m.dtype == DType::BF16) return start(widen_kernel<Bf16>, 1);
-  visit_format(quant::Formats32{}, m.dtype, [&]<class F>(F) { start(decode_block_kernel<F, 32>, 32); });
-  visit_format(quant::Formats256{}, m.dtype, [&]<class F>(F) { start(decode_block_kernel<F, 256>, 256); });
+  switch (by) {
+    case UnpackKernel::eights:
+      return EightFormats::visit_type(m.dtype, [&]<class Eight>(Eight) { start(decode_eight_kernel<Eight>, 8); });
+    case UnpackKernel::floats:
+      return m.dtype == DType::F32   ? start(widen_kernel<float>, 1)
+             : m.dtype == DType::F16 ? start(widen_kernel<__half>, 1)
+                                     : start(widen_kernel<Bf16>, 1);
+    case UnpackKernel::blocks:
+      return visit_blocks(m.dtype, [&]<class F, class N>(F, N) { start(decode_block_kernel<F, N::value>, N::value); });
+  }
 }
 
 // One warp a run.
@@ -161,18 +165,20 @@ __global__ void cut_kernel(const uint8_t* blocks, int64_t n_blocks, int block_by
 
 }  // namespace
 
-void embed(const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y, const Queue& queue) {
-  decode(table, {.rows = tokens, .n_rows = n_tokens, .scaled = true, .scale = scale, .y = y}, queue);
+void embed(UnpackKernel by, const Matrix& table, const int32_t* tokens, int64_t n_tokens, float scale, float* y,
+           const Queue& queue) {
+  decode(by, table, {.rows = tokens, .n_rows = n_tokens, .scaled = true, .scale = scale, .y = y}, queue);
 }
 
-void embed_position(const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens, float* y,
-                    const Queue& queue) {
-  if (row < 0) return decode(table, {.rows = positions, .n_rows = n_tokens, .y = y}, queue);
-  decode(table, {.row_begin = row, .n_rows = n_tokens, .repeats = true, .y = y}, queue.stream);
+void embed_position(UnpackKernel by, const Matrix& table, const int32_t* positions, int64_t row, int64_t n_tokens,
+                    float* y, const Queue& queue) {
+  if (row < 0) return decode(by, table, {.rows = positions, .n_rows = n_tokens, .y = y}, queue);
+  decode(by, table, {.row_begin = row, .n_rows = n_tokens, .repeats = true, .y = y}, queue.stream);
 }
 
-void decode_rows(const Matrix& matrix, int64_t row_begin, int64_t n_rows, float* out, cudaStream_t stream) {
-  decode(matrix, {.row_begin = row_begin, .n_rows = n_rows, .y = out}, stream);
+void decode_rows(UnpackKernel by, const Matrix& matrix, int64_t row_begin, int64_t n_rows, float* out,
+                 cudaStream_t stream) {
+  decode(by, matrix, {.row_begin = row_begin, .n_rows = n_rows, .y = out}, stream);
 }
 
 void rms_norm(const float* x, const float* w, float eps, int64_t d, int64_t n_runs, float* y, cudaStream_t stream) {

@@ -252,7 +252,8 @@ class CudaExecutor final : public CudaSequences {
   void begin_row() const {
     state_.send_batch();
     const TokenRows rows = state_.token_rows();
-    if (rows.y != nullptr) embed(rows.table, state_.tokens(), state_.n_tokens, rows.scale, rows.y, queue_);
+    if (rows.y != nullptr)
+      embed(UnpackKernel::eights, rows.table, state_.tokens(), state_.n_tokens, rows.scale, rows.y, queue_);
   }
 
   void settle() override {

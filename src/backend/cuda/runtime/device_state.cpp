@@ -83,7 +83,7 @@ const ops::Embed* DeviceState::find_token_table() const noexcept {
   for (const ops::Op& op : plan.ops) {
     const auto* embed = op.as<ops::Embed>();
     if (embed == nullptr) continue;
-    if (found != nullptr || !can_make_rows(weights.matrix(embed->table))) return nullptr;
+    if (found != nullptr || kernels.unpacker(embed->table).kernel != UnpackKernel::eights) return nullptr;
     found = embed;
   }
   return found;

@@ -65,7 +65,7 @@ struct DeviceState {
   // Whether a matrix is multiplied as floats that must first be decoded.
   bool decodes(const Matrix& w) const noexcept;
   // Whether mode fast multiplies it on the float tensor cores.
-  bool is_fast(const Matrix& w) const noexcept { return fast_serves(options, w.dtype, w.cols); }
+  bool is_fast(const Matrix& w) const noexcept { return is_multiplied_fast(options, w.dtype, w.cols); }
   size_t arena_bytes() const noexcept;
 
   const uint32_t* round() const noexcept { return batch_device_.as<const uint32_t>(); }

@@ -91,11 +91,8 @@ void run_products(const DeviceState& s, const DecodeGroup& group, const Wanted& 
     gate.residual = s.value(sum.a == first.y ? sum.b : sum.a);
     gate.sum = s.value(sum.y);
   }
-  if (group.row->kernel == DecodeKernel::halves)
-    return fast_decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, queue);
-  const quant::Activation kind =
-      linears.twin == kNone ? quant::Activation::f32 : s.schedule.twins.list[static_cast<size_t>(linears.twin)].kind;
-  decode_linears(source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate, kind, s.options.planes, queue);
+  decode_linears(group.row->kernel, source_of(s, group, first.x, wanted), std::span(tasks.data(), n), gate,
+                 s.options.planes, queue);
 }
 
 void run_attention(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {

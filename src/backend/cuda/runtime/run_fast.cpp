@@ -19,7 +19,7 @@ class FastProducts {
 
   void in_tiles(std::span<const FastLinear> linears) {
     if (!run_.halves_are_made) round_to(run_.type, run_.x, run_.n_tokens * run_.cols, s_.floats.view().x, queue_);
-    for (const FastLinear& linear : linears) add(linear.task);
+    for (const FastLinear& linear : linears) add(linear);
     multiply_rows();
   }
 
@@ -28,17 +28,19 @@ class FastProducts {
     for (const FastLinear& first : linears) {
       const auto is_alike = [&](const FastLinear& other) { return other.task.w->dtype == first.task.w->dtype; };
       if (std::any_of(linears.data(), &first, is_alike)) continue;
-      std::array<LinearTask, kLinearsMax> alike;
-      size_t n = 0;
-      for (const FastLinear& linear : linears) {
-        if (is_alike(linear)) alike[n++] = linear.task;
-      }
-      const std::span<const LinearTask> all(alike.data(), n);
-      if (first.kernel == FloatKernel::fast_skinny_of_blocks) {
-        fast_skinny_blocks(all, run_.x, run_.n_tokens, queue_);
+      tile_tokens_ = first.row->form.tokens;
+      if (first.row->kernel == FloatKernel::fast_skinny_of_blocks) {
+        std::array<LinearTask, kLinearsMax> alike;
+        size_t n = 0;
+        for (const FastLinear& linear : linears) {
+          if (is_alike(linear)) alike[n++] = linear.task;
+        }
+        fast_skinny_blocks(std::span(alike.data(), n), tile_tokens_, run_.x, run_.n_tokens, queue_);
         continue;
       }
-      for (const LinearTask& linear : all) add(linear);
+      for (const FastLinear& linear : linears) {
+        if (is_alike(linear)) add(linear);
+      }
       multiply_rows();
     }
   }
@@ -48,7 +50,8 @@ class FastProducts {
 
   // To the rows that are multiplied next. Those of quantised weights are decoded as far as there is room; then what is
   // there is multiplied first.
-  void add(const LinearTask& linear) {
+  void add(const FastLinear& fast) {
+    const LinearTask& linear = fast.task;
     const Matrix& w = *linear.w;
     if (!fast_decodes(w.dtype)) return add_rows({run_.type, w.parts.base[0], w.rows, linear.bias, linear.y, w.rows});
     for (int64_t row = 0; row < w.rows;) {
@@ -60,7 +63,7 @@ class FastProducts {
         continue;
       }
       std::byte* const to = s_.halves.data() + n_bytes_;
-      blocks_to_halves(w, row, n, to, queue_);
+      blocks_to_halves(fast.unpacker, w, row, n, to, queue_);
       n_bytes_ += static_cast<size_t>(n) * row_bytes();
       add_rows({run_.type, to, n, linear.bias == nullptr ? nullptr : linear.bias + row, linear.y + row, w.rows});
       row += n;
@@ -79,7 +82,7 @@ class FastProducts {
     if (run_.in_tiles) return fast_tiles(rows, run_.cols, s_.floats.view().x, run_.n_tokens, s_.hopper.view(), queue_);
     Queue queue = queue_;
     queue.overlap = queue.overlap && !is_decoded;  // it fetches weights before it waits for the kernel ahead
-    fast_skinny(rows, run_.cols, run_.x, run_.n_tokens, queue);
+    fast_skinny(rows, tile_tokens_, run_.cols, run_.x, run_.n_tokens, queue);
   }
 
   const DeviceState& s_;
@@ -87,6 +90,7 @@ class FastProducts {
   const Queue& queue_;
   std::array<FloatRows, kFastRowsMax> rows_;
   size_t n_rows_ = 0, n_bytes_ = 0;  // of halves among them
+  int tile_tokens_ = 0;              // of skinny
 };
 
 }  // namespace

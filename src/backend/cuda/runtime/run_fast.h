@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/kernels/unpack_table.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/queue.h"
@@ -22,7 +23,8 @@ struct FastRun {
 };
 struct FastLinear {
   LinearTask task;
-  FloatKernel kernel = FloatKernel::fast_skinny;  // its row's
+  const FloatRow* row = nullptr;
+  UnpackKernel unpacker = UnpackKernel::eights;  // of a matrix that is decoded
 };
 void run_fast_linears(const DeviceState& state, const FastRun& run, std::span<const FastLinear> linears,
                       const Queue& queue);

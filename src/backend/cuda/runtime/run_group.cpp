@@ -83,12 +83,10 @@ class GroupLauncher {
       case ExpertKernel::floats: return run_float_experts(task, r);
     }
   }
-  // Of the same routes, for one token: in one kernel where both are vectors.
+  // Of the same routes, for one token, both as vectors (schedule/decode_groups.h).
   void run_two_experts(const ExpertTask& first) const {
     const ExpertTask both[] = {first, expert_task(s_, record<ops::ExpertLinear>(group_.ops.back()))};
-    const auto is_vector = [&](int32_t op) { return s_.kernels.experts(op).at(1).kernel == ExpertKernel::vectors; };
-    if (std::ranges::all_of(group_.ops, is_vector)) return expert_linear_gemv(both, integers(), queue_);
-    for (const ExpertTask& task : both) expert_linear_any(task, integers(), queue_);
+    expert_linear_gemv(both, integers(), queue_);
   }
 
   void run_float_experts(const ExpertTask& task, const ops::ExpertLinear& r) const {
@@ -100,7 +98,8 @@ class GroupLauncher {
         1, static_cast<int64_t>(s_.panel.size()) / (rows_each * w.cols * static_cast<int64_t>(sizeof(float))));
     for (int64_t expert = 0; expert < r.n_experts; expert += n_at_once) {
       const int64_t n = std::min(n_at_once, r.n_experts - expert);
-      decode_rows(w, expert * rows_each, n * rows_each, s_.panel.as<float>(), queue_.stream);
+      decode_rows(s_.kernels.unpacker(r.w).kernel, w, expert * rows_each, n * rows_each, s_.panel.as<float>(),
+                  queue_.stream);
       expert_linear_float(task, tensor::DType::F32, s_.panel.data(), expert, n, queue_);
     }
   }
@@ -204,7 +203,7 @@ class GroupLauncher {
     const auto panel_rows = static_cast<int64_t>(s_.panel.size() / (static_cast<size_t>(w.cols) * sizeof(float)));
     for (int64_t row = 0; row < w.rows; row += panel_rows) {
       const int64_t n = std::min(panel_rows, w.rows - row);
-      decode_rows(w, row, n, s_.panel.as<float>(), queue_.stream);
+      decode_rows(s_.kernels.unpacker(r.w).kernel, w, row, n, s_.panel.as<float>(), queue_.stream);
       visit(FloatRows{tensor::DType::F32, s_.panel.data(), n, bias == nullptr ? nullptr : bias + row, y + row, w.rows});
     }
   }
@@ -226,35 +225,38 @@ class GroupLauncher {
     std::array<FastLinear, kLinearsMax> linears;
     size_t n_linears = 0;
     for (const int32_t op : group_.ops) {
-      const LinearTask task = linear_task(s_, record<ops::Linear>(op));
+      const auto& linear = record<ops::Linear>(op);
+      const LinearTask task = linear_task(s_, linear);
       const FloatRow& row = row_of_floats(op);
-      if (is_fast(row.kernel) && fast_type(task.w->dtype) == type) linears[n_linears++] = {task, row.kernel};
+      if (is_fast(row.kernel) && fast_type(task.w->dtype) == type)
+        linears[n_linears++] = {task, &row, s_.kernels.unpacker(linear.w).kernel};
     }
     if (n_linears == 0) return;
     const ops::ValueId x = record<ops::Linear>(group_.ops.front()).x;
     FastRun run{type, s_.value(x), s_.width(x), n};
     run.in_tiles =
-        linears[0].kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
+        linears[0].row->kernel == FloatKernel::fast_tiles;  // as all are: it goes by the number of tokens and the card
     run.halves_are_made = run.in_tiles && halves_are_made(x);
     cuda::run_fast_linears(s_, run, std::span(linears.data(), n_linears), queue_);
   }
 
-  // All read the same rows, and so have the same kernel.
+  // All read the same rows, and so run as tiles together or each by its row.
   void run_exact_linears(std::span<const int32_t> exact, int64_t n) const {
     const ops::ValueId x_id = record<ops::Linear>(exact.front()).x;
     const float* x = s_.value(x_id);
     const int64_t cols = s_.width(x_id);
-    const FloatKernel kernel = row_of_floats(exact.front()).kernel;
-    if (kernel == FloatKernel::tiles) {
-      FloatTiles tiles(s_.floats.view(), cols, x, n, queue_);
+    const FloatRow& first = row_of_floats(exact.front());
+    if (first.kernel == FloatKernel::tiles) {
+      FloatTiles tiles(s_.floats.view(), first.form.tokens, cols, x, n, queue_);
       for (const int32_t op : exact)
         visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) { tiles.add(rows); });
       return tiles.finish();
     }
     for (const int32_t op : exact) {
+      const FloatRow& row = row_of_floats(op);
       visit_rows(record<ops::Linear>(op), [&](const FloatRows& rows) {
-        kernel == FloatKernel::skinny ? linear_float_skinny(rows, cols, x, n, s_.card, queue_)
-                                      : linear_float(rows, cols, x, n, queue_.stream);
+        row.kernel == FloatKernel::skinny ? linear_float_skinny(rows, row.form, cols, x, n, queue_)
+                                          : linear_float(rows, cols, x, n, queue_.stream);
       });
     }
   }

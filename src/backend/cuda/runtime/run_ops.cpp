@@ -46,10 +46,12 @@ int64_t elements(const DeviceState& s, ops::ValueId id) { return s.n_rows(id) * 
 
 void run(const DeviceState& s, const ops::Embed& r, const Queue& queue) {
   if (s.has_token_rows) return;
-  embed(s.weights.matrix(r.table), s.tokens(), s.n_tokens, static_cast<float>(r.scale), s.value(r.y), queue);
+  embed(s.kernels.unpacker(r.table).kernel, s.weights.matrix(r.table), s.tokens(), s.n_tokens,
+        static_cast<float>(r.scale), s.value(r.y), queue);
 }
 void run(const DeviceState& s, const ops::EmbedPosition& r, const Queue& queue) {
-  embed_position(s.weights.matrix(r.table), s.positions(), r.row, s.n_tokens, s.value(r.y), queue);
+  embed_position(s.kernels.unpacker(r.table).kernel, s.weights.matrix(r.table), s.positions(), r.row, s.n_tokens,
+                 s.value(r.y), queue);
 }
 void run(const DeviceState& s, const ops::RmsNorm& r, const Queue& queue) {
   rms_norm(s.value(r.x), small_or_null(s, r.w), r.eps, r.d, s.n_rows(r.y) * (s.width(r.x) / r.d), s.value(r.y),

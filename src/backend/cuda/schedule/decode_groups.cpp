@@ -25,7 +25,7 @@ using Kind = FusionGroup::Kind;
 
 // Whether the norm makes the row of these products, and of no others.
 bool makes_row_of(const DecodeProducts& p, const FusionGroup& norm, const FusionGroup* linears) {
-  if (norm.kind != Kind::norm || !p.is_served(linears)) return false;
+  if (norm.kind != Kind::norm || !p.is_served(linears, true)) return false;
   const ops::ValueId y = p.row_of(*linears);
   if (p.record<ops::RmsNorm>(norm.norm).y != y) return false;
   int n_readers = 0;
@@ -63,7 +63,7 @@ DecodeGroup products_from(const DecodeProducts& p, int32_t norm, int32_t linears
   group.kind = DecodeGroup::Kind::linears;
   group.norm = norm;
   group.linears = linears;
-  group.row = p.row_for(p.group(linears));
+  group.row = p.row_for(p.group(linears), norm != kNone);
   if (is_gate_of(p, p.group_at(static_cast<size_t>(linears) + 1), p.group(linears))) group.gate = linears + 1;
   for (const int32_t member : {group.norm, group.linears, group.gate}) {
     if (member != kNone) group.members.push_back(member);
@@ -81,30 +81,31 @@ DecodeGroup alone(const DecodeProducts& p, int32_t i) {
   return group;
 }
 
-// Two products of the same rows by the same routes, as an expert's gate and up are: one kernel.
+// Two products of the same rows by the same routes, as an expert's gate and up are, each as vectors: one kernel.
 bool are_by_one_route(const DecodeProducts& p, const FusionGroup& a, const FusionGroup* b) {
   if (a.kind != Kind::experts || a.twin == kNone || b == nullptr || b->kind != Kind::experts || a.twin != b->twin) {
     return false;
   }
   const auto &x = p.record<ops::ExpertLinear>(a.ops.front()), &y = p.record<ops::ExpertLinear>(b->ops.front());
-  return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out;
+  return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out &&
+         p.are_vectors(a) && p.are_vectors(*b);
 }
 
 // A router's product and what chooses by its logits: one kernel.
 bool is_router_of(const DecodeProducts& p, const FusionGroup& linears, const FusionGroup* route) {
-  if (!p.is_served(&linears) || linears.twin != kNone || linears.ops.size() != 1) return false;
+  if (linears.kind != Kind::linears || linears.twin != kNone || linears.ops.size() != 1) return false;
   if (route == nullptr || route->kind != Kind::op) return false;
   const auto* r = p.plan.ops[static_cast<size_t>(route->ops.front())].as<ops::Route>();
   const auto& product = p.record<ops::Linear>(linears.ops.front());
-  const tensor::TensorView& w = p.matrix_of(linears.ops.front());
-  return r != nullptr && r->logits == product.y && product.columns == kNone && w.dtype == tensor::DType::F32 &&
-         !p.is_fast(w) && router_serves(w.shape.rows(), w.shape.cols(), p.card);
+  return r != nullptr && r->logits == product.y && product.columns == kNone &&
+         p.router_row(linears.ops.front()) != nullptr;
 }
 
 // [norm,] router, routes.
 DecodeGroup routes_from(const DecodeProducts& p, int32_t norm, int32_t linears) {
   DecodeGroup group;
   group.kind = DecodeGroup::Kind::routes;
+  group.row = p.router_row(p.group(linears).ops.front());
   group.norm = norm;
   group.linears = linears;
   group.route = linears + 1;
@@ -150,7 +151,7 @@ DecodeGroup group_from(const DecodeProducts& p, int32_t i) {
     group.members.push_back(i + 1);
     return group;
   }
-  return p.is_served(&first) ? products_from(p, kNone, i) : alone(p, i);
+  return p.is_served(&first, false) ? products_from(p, kNone, i) : alone(p, i);
 }
 
 }  // namespace

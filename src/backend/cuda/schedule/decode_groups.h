@@ -31,7 +31,7 @@ struct DecodeGroup {
   // group finds it made.
   int32_t sum_made = ops::kNone;
   bool is_added = false;
-  const DecodeRow* row = nullptr;  // linears: their kernel
+  const DecodeRow* row = nullptr;  // linears, routes: their kernel
   bool reader_is_narrow = false;   // attention, right ahead of a product for which decode_is_narrow()
   // Of a shard, ops: the gather whose row these kernels send themselves, and the one for whose row they wait.
   int32_t gather_sent = ops::kNone, gather_awaited = ops::kNone;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/kernels/float_table.h"
 #include "ops/linear/linear.h"
 #include "quant/format.h"
@@ -16,7 +17,7 @@ DecodeProducts::DecodeProducts(const ops::Plan& p, const ops::ExecutorOptions& o
     : plan(p), options(o), lowering(l), card(c), own_(l.twins.list.size(), true) {
   for (const FusionGroup& group : lowering.groups) {
     if (group.twin == ops::kNone || !lower::reads_twin(group.kind)) continue;
-    if (group.kind == FusionGroup::Kind::experts || row_for(group) == nullptr)
+    if (group.kind == FusionGroup::Kind::experts || row_for(group, false) == nullptr)
       own_[static_cast<size_t>(group.twin)] = false;
   }
 }
@@ -35,10 +36,10 @@ const tensor::TensorView& DecodeProducts::matrix_of(int32_t linear) const {
 }
 
 bool DecodeProducts::is_fast(const tensor::TensorView& w) const {
-  return fast_serves(options, w.dtype, w.shape.cols());
+  return is_multiplied_fast(options, w.dtype, w.shape.cols());
 }
 
-const DecodeRow* DecodeProducts::row_for(const FusionGroup& linears) const {
+const DecodeRow* DecodeProducts::row_for(const FusionGroup& linears, bool has_norm) const {
   const tensor::TensorView& first = matrix_of(linears.ops.front());
   const DecodeRow* row = nullptr;
   for (const int32_t op : linears.ops) {
@@ -46,16 +47,29 @@ const DecodeRow* DecodeProducts::row_for(const FusionGroup& linears) const {
     const bool fast = is_fast(w);
     if (!fast && options.weights_as_f32 && quant::find_format(w.dtype)->activation != quant::Activation::f32)
       return nullptr;  // decoded part by part
-    const DecodeRow* own = find_decode_row({w.dtype, w.shape.rows(), w.shape.cols(), kind_of(linears), fast});
+    const DecodeRow* own =
+        find_decode_row({w.dtype, w.shape.rows(), w.shape.cols(), kind_of(linears), fast, has_norm}, card);
     if (own == nullptr || (row != nullptr && own != row) || (fast && w.dtype != first.dtype)) return nullptr;
     row = own;
   }
   return row;
 }
 
-bool DecodeProducts::is_served(const FusionGroup* group) const {
+bool DecodeProducts::are_vectors(const FusionGroup& experts) const {
+  return ExpertChoice(expert_product(plan, options, lowering, experts), card).at(1).kernel == ExpertKernel::vectors;
+}
+
+const DecodeRow* DecodeProducts::router_row(int32_t linear) const {
+  const tensor::TensorView& w = matrix_of(linear);
+  const DecodeRow* row = find_decode_row(
+      {.dtype = w.dtype, .rows = w.shape.rows(), .cols = w.shape.cols(), .is_fast = is_fast(w), .is_routed = true},
+      card);
+  return row != nullptr && row->kernel == DecodeKernel::router ? row : nullptr;
+}
+
+bool DecodeProducts::is_served(const FusionGroup* group, bool has_norm) const {
   if (group == nullptr || group->kind != FusionGroup::Kind::linears) return false;
-  return group->twin == ops::kNone ? row_for(*group) != nullptr : is_made_by_readers(group->twin);
+  return group->twin == ops::kNone ? row_for(*group, has_norm) != nullptr : is_made_by_readers(group->twin);
 }
 
 }  // namespace assay::backend::cuda

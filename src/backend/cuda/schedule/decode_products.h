@@ -38,10 +38,14 @@ struct DecodeProducts {
 
   // Whether all who read a value's integers make them for themselves; then nobody writes them.
   bool is_made_by_readers(int32_t twin) const { return twin != ops::kNone && own_[static_cast<size_t>(twin)]; }
-  // Whether the group is products that decode's kernels serve. null: no.
-  bool is_served(const lower::FusionGroup* group) const;
+  // Whether the group is products that decode's kernels serve, with the norm ahead of them or without. null: no.
+  bool is_served(const lower::FusionGroup* group, bool has_norm) const;
   // The row of all of a group of linears; null: none has them all.
-  const DecodeRow* row_for(const lower::FusionGroup& linears) const;
+  const DecodeRow* row_for(const lower::FusionGroup& linears, bool has_norm) const;
+  // Whether a group of experts runs one token as vectors (kernels/expert_table.h).
+  bool are_vectors(const lower::FusionGroup& experts) const;
+  // That of a router's product with the routes of its logits; null: it has none.
+  const DecodeRow* router_row(int32_t linear) const;
 
   const ops::Plan& plan;
   const ops::ExecutorOptions& options;

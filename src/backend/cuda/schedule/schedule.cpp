@@ -27,7 +27,7 @@ lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions
   if (options.fast) {
     limits.reads_floats = [&plan, &options](const ops::Linear& linear) {
       const tensor::TensorView& w = plan.weights[static_cast<size_t>(linear.w)].view;
-      return fast_serves(options, w.dtype, w.shape.cols());
+      return is_multiplied_fast(options, w.dtype, w.shape.cols());
     };
   }
   return limits;

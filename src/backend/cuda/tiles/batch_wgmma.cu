@@ -36,8 +36,9 @@ void launch_kernel(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const
   require(allow_shared(kernel, kBytes), "shared memory");
   number_tiles(tasks, Kind::kColumns);
   // Where it pays: blocks of threads with several tiles.
-  maps.has_outputs = Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors &&
-                     make_output_maps<Kind::kTokens>(tasks, hopper, maps);
+  maps.has_outputs =
+      Layout<Kind>::kByCopies && tasks.n_tiles >= 2 * hopper.n_processors && are_outputs_in_pieces(tasks);
+  if (maps.has_outputs) require(make_output_maps<Kind::kTokens>(tasks, hopper, maps), "maps of outputs");
   Walk walk = split_evenly(tasks.n_tiles, tasks.n_blocks, hopper.n_processors);
   walk.second = second;
   walk.nodes = reinterpret_cast<float4*>(hopper.parts);
@@ -53,26 +54,27 @@ void launch_columns(MmaTasks& tasks, uint32_t second, const Hopper& hopper, cons
       : launch_kernel<Kind<F, kPlanes, kColumns, false>>(tasks, second, hopper, queue);
 }
 template <class F, int kPlanes>
-void launch_planes(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  tasks.n_tokens* kPlanes <= 64 ? launch_columns<F, kPlanes, 64>(tasks, second, hopper, queue)
-                                : launch_columns<F, kPlanes, 128>(tasks, second, hopper, queue);
+void launch_planes(MmaTasks& tasks, int columns, uint32_t second, const Hopper& hopper, const Queue& queue) {
+  columns == 64 ? launch_columns<F, kPlanes, 64>(tasks, second, hopper, queue)
+                : launch_columns<F, kPlanes, 128>(tasks, second, hopper, queue);
 }
 template <class F>
-void launch_formats(MmaTasks& tasks, uint32_t second, const Hopper& hopper, const Queue& queue) {
-  tasks.x.planes == 2 ? launch_planes<F, 2>(tasks, second, hopper, queue)
-                      : launch_planes<F, 1>(tasks, second, hopper, queue);
+void launch_formats(MmaTasks& tasks, int columns, uint32_t second, const Hopper& hopper, const Queue& queue) {
+  tasks.x.planes == 2 ? launch_planes<F, 2>(tasks, columns, second, hopper, queue)
+                      : launch_planes<F, 1>(tasks, columns, second, hopper, queue);
 }
 
 }  // namespace
 
-void linear_wgmma_256(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue) {
+void linear_wgmma_256(std::span<const LinearTask> linears, int columns, MmaTasks& tasks, const Hopper& hopper,
+                      const Queue& queue) {
   uint32_t of_4 = 0, of_5 = 0, of_6 = 0;
   for (size_t i = 0; i < linears.size(); ++i) {
     const tensor::DType dtype = linears[i].w->dtype;
     (dtype == tensor::DType::Q4_K ? of_4 : dtype == tensor::DType::Q5_K ? of_5 : of_6) |= 1u << i;
   }
-  if (of_4 == 0 && of_5 == 0) return launch_formats<Formats<WgmmaQ6_K>>(tasks, 0, hopper, queue);
-  const auto run = [&]<class F>(F) { return launch_formats<F>(tasks, F::kMixed ? of_6 : 0, hopper, queue); };
+  if (of_4 == 0 && of_5 == 0) return launch_formats<Formats<WgmmaQ6_K>>(tasks, columns, 0, hopper, queue);
+  const auto run = [&]<class F>(F) { return launch_formats<F>(tasks, columns, F::kMixed ? of_6 : 0, hopper, queue); };
   if (of_5 != 0) return of_6 == 0 ? run(Formats<WgmmaQ5_K>()) : run(Formats<WgmmaQ5_K, WgmmaQ6_K>());
   return of_6 == 0 ? run(Formats<WgmmaQ4_K>()) : run(Formats<WgmmaQ4_K, WgmmaQ6_K>());
 }

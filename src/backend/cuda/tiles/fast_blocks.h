@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cuda/kernels/unpack_table.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/runtime/queue.h"
@@ -22,10 +23,13 @@
 namespace assay::backend::cuda {
 
 // Rows of a matrix, of n_rows from row_begin on, as halves, one after the other; 16 aligned bytes for each 8 elements.
-// Any format that fast_decodes.
-void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue);
+// Any format that fast_decodes, by its row of kernels/unpack_table.h.
+void blocks_to_halves(UnpackKernel by, const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves,
+                      const Queue& queue);
 
-// fast_skinny of matrices that are cut into parts, all of one format. x: [n_tokens, cols].
-void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue);
+// fast_skinny of matrices that are cut into parts, all of one format. x: [n_tokens, cols]. tile_tokens: 8, 16 or 32, or
+// 1 for one token of up to kFastOneColumnsMax columns (kernels/float_table.h).
+void fast_skinny_blocks(std::span<const LinearTask> linears, int tile_tokens, const float* x, int64_t n_tokens,
+                        const Queue& queue);
 
 }  // namespace assay::backend::cuda

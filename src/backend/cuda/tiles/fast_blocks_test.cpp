@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/kernels/unpack_table.h"
 #include "backend/cuda/linear/matrix_test.h"
 #include "backend/cuda/runtime/device_state.h"
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/runtime/run_fast.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "num/f16.h"
 #include "quant/format.h"
 #include "support/random_weights.h"
@@ -48,15 +51,19 @@ struct Blocks {
   }
 };
 
+// By every row of the table that takes the matrix.
 void check_halves(const Blocks& b) {
   const Matrix& m = b.blocks.matrix;
-  for (const int64_t begin : {int64_t{0}, m.rows / 3}) {
-    const auto n = static_cast<size_t>((m.rows - begin) * m.cols);
-    const DeviceBuffer found = poisoned(n / 2);
-    blocks_to_halves(m, begin, m.rows - begin, found.data(), Queue());
-    const auto* expected = b.halves.data() + begin * m.cols;
-    EXPECT_EQ(download<uint16_t>(found.data(), n), std::vector<uint16_t>(expected, expected + n))
-        << m.rows << " x " << m.cols << " from row " << begin;
+  for (const UnpackRow& row : unpack_table()) {
+    if (!row.takes({m.dtype, m.cols, m.parts.n > 1})) continue;
+    for (const int64_t begin : {int64_t{0}, m.rows / 3}) {
+      const auto n = static_cast<size_t>((m.rows - begin) * m.cols);
+      const DeviceBuffer found = poisoned(n / 2);
+      blocks_to_halves(row.kernel, m, begin, m.rows - begin, found.data(), Queue());
+      const auto* expected = b.halves.data() + begin * m.cols;
+      EXPECT_EQ(download<uint16_t>(found.data(), n), std::vector<uint16_t>(expected, expected + n))
+          << row.name << ": " << m.rows << " x " << m.cols << " from row " << begin;
+    }
   }
 }
 
@@ -71,14 +78,21 @@ void check_skinny(const Blocks& a, const Blocks& b, uint64_t seed) {
                        expected_b = poisoned(size_b);
     const LinearTask tasks[] = {{&a.blocks.matrix, bias.as<float>(), found_a.as<float>()},
                                 {&b.blocks.matrix, nullptr, found_b.as<float>()}};
-    fast_skinny_blocks(tasks, x.as<float>(), n, Queue());
     const FloatRows rows[] = {a.as_halves(bias.as<float>(), expected_a.as<float>()),
                               b.as_halves(nullptr, expected_b.as<float>())};
-    fast_skinny(rows, cols, x.as<float>(), n, Queue());
-    EXPECT_TRUE(same_floats(download<float>(found_a.data(), size_a), download<float>(expected_a.data(), size_a)))
-        << cols << " columns, " << n;
-    EXPECT_TRUE(same_floats(download<float>(found_b.data(), size_b), download<float>(expected_b.data(), size_b)))
-        << cols << " columns, " << n;
+    fast_skinny(rows, 8, cols, x.as<float>(), n, Queue());
+    const FloatProduct product{{a.blocks.matrix.dtype, rows_a, true}, cols, true, false};
+    for (const FloatRow& row : float_table()) {
+      if (row.kernel != FloatKernel::fast_skinny_of_blocks || !takes(row, product, this_card())) continue;
+      if (row.form.tokens == 1 && n > 1) continue;
+      check(cudaMemset(found_a.data(), 0xFF, found_a.size()), "poisoning test memory");
+      check(cudaMemset(found_b.data(), 0xFF, found_b.size()), "poisoning test memory");
+      fast_skinny_blocks(tasks, row.form.tokens, x.as<float>(), n, Queue());
+      EXPECT_TRUE(same_floats(download<float>(found_a.data(), size_a), download<float>(expected_a.data(), size_a)))
+          << row.name << ": " << cols << " columns, " << n;
+      EXPECT_TRUE(same_floats(download<float>(found_b.data(), size_b), download<float>(expected_b.data(), size_b)))
+          << row.name << ": " << cols << " columns, " << n;
+    }
   }
 }
 
@@ -138,8 +152,9 @@ TEST(CudaFastBlocks, CutsChangeNoBit) {
     for (size_t i = 0; i < 4; ++i) {
       const Matrix& w = *matrices[i];
       const FloatChoice choice({{w.dtype, w.rows, w.parts.n > 1}, kCols, true, true}, state.card);
-      const FloatKernel kernel = choice.at(in_tiles ? kTokens : 1).kernel;
-      tasks.push_back({{&w, i == 0 ? bias.as<float>() : nullptr, y[i].as<float>()}, kernel});
+      const FloatRow& row = choice.at(in_tiles ? kTokens : kFastSkinnyTokensMax);
+      const UnpackKernel unpacker = find_unpack_row({w.dtype, kCols, w.parts.n > 1}).kernel;
+      tasks.push_back({{&w, i == 0 ? bias.as<float>() : nullptr, y[i].as<float>()}, &row, unpacker});
     }
     run_fast_linears(state, {tensor::DType::F16, x.as<float>(), kCols, kTokens, in_tiles, false}, tasks,
                      Queue(state.stream.get()));

@@ -60,21 +60,21 @@ unsigned groups_of(int64_t n, int64_t each) { return static_cast<unsigned>((n + 
 
 }  // namespace
 
-void blocks_to_halves(const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves, const Queue& queue) {
+void blocks_to_halves(UnpackKernel by, const Matrix& w, int64_t row_begin, int64_t n_rows, void* halves,
+                      const Queue& queue) {
   if (n_rows == 0) return;
   const HalvesTask task{w.parts, w.cols, row_begin, n_rows, static_cast<uint4*>(halves)};
   const auto start_blocks = [&](auto kernel, int64_t block) {
     launch(queue, kernel, dim3(groups_of(n_rows * (w.cols / block), kThreads)), kThreads, 0, task);
   };
-  const auto start_eight = [&]<class Eight>(Eight) {
+  const auto start_eights = [&]<class Eight>(Eight) {
     if constexpr (Eight::kBlock > 8) {
       const dim3 grid(static_cast<unsigned>(n_rows), groups_of(w.cols / 8, kThreads));
       launch(queue, eight_to_halves_kernel<Eight>, grid, kThreads, 0, task);
     }
   };
-  if (visit_eight(w, start_eight)) return;
-  visit_format(quant::Formats32{}, w.dtype, [&]<class F>(F) { start_blocks(block_to_halves_kernel<F, 32>, 32); });
-  visit_format(quant::Formats256{}, w.dtype, [&]<class F>(F) { start_blocks(block_to_halves_kernel<F, 256>, 256); });
+  if (by == UnpackKernel::eights) return EightFormats::visit_type(w.dtype, start_eights);
+  visit_blocks(w.dtype, [&]<class F, class N>(F, N) { start_blocks(block_to_halves_kernel<F, N::value>, N::value); });
 }
 
 }  // namespace assay::backend::cuda

@@ -19,9 +19,10 @@ namespace assay::backend::cuda {
 
 inline constexpr size_t kFastRowsMax = 4;  // runs of rows multiplied together
 
-// x: [n_tokens, cols]. All runs of one type, which fast_serves_floats. Any number of tokens; reads each weight once for
-// 32 of them.
-void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+// x: [n_tokens, cols]. All runs of one type, which are_fast_halves. Any number of tokens; reads each weight once for
+// tile_tokens of them: 8, 16 or 32, of a row `fast skinny` of the table (kernels/float_table.h).
+void fast_skinny(std::span<const FloatRows> runs, int tile_tokens, int64_t cols, const float* x, int64_t n_tokens,
+                 const Queue& queue);
 
 // x rounded to the type of the weights, 2 bytes each; n elements.
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue);

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 
-#include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/decode/decode.h"
+#include "backend/cuda/kernels/decode_table.h"
+#include "backend/cuda/kernels/limits.h"
+#include "backend/cuda/rows/fused.h"
 #include "backend/cuda/runtime/device_test.h"
+#include "backend/cuda/runtime/this_card.h"
 #include "num/f16.h"
 #include "num/math.h"
 #include "ops/rows/activation.h"
@@ -47,10 +51,21 @@ void expect_close(const Matrices& m, const std::vector<uint16_t>& w, const std::
   }
 }
 
-// The kernel of one token gives what fast_skinny gave for token 0, in two matrices, and where they are of one shape
+// Calls check with every row of decode's table that takes such a matrix in mode fast on this card.
+template <class Check>
+void for_each_row(const Matrices& m, bool has_norm, Check&& check) {
+  DecodeMatrix w{m.dtype, m.rows, m.cols};
+  w.is_fast = true, w.has_norm = has_norm;
+  const Card card = this_card();
+  for (const DecodeRow& row : decode_table()) {
+    if (takes(row, w, card)) check(row);
+  }
+}
+
+// The kernels of one token give what fast_skinny gave for token 0, in two matrices, and where they are of one shape
 // their gate.
 void check_decode(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& x, const float* bias,
-                  std::span<const float> expected) {
+                  std::span<const float> expected, const DecodeRow& by) {
   for (const int64_t first : {m.rows / 3, m.rows / 2}) {
     Matrix matrices[2] = {{m.dtype, first, m.cols, {}}, {m.dtype, m.rows - first, m.cols, {}}};
     matrices[0].parts.base[0] = w.as<uint8_t>();
@@ -62,21 +77,23 @@ void check_decode(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& 
     DecodeSource source;
     source.a = x.as<float>();
     source.d = static_cast<int32_t>(m.cols);
-    fast_decode_linears(source, std::span(linears).subspan(first == 0 ? 1 : 0),
-                        {gated ? gate.as<float>() : nullptr, ops::ActivationFunction::silu}, Queue());
+    decode_linears(by.kernel, source, std::span(linears).subspan(first == 0 ? 1 : 0),
+                   {gated ? gate.as<float>() : nullptr, ops::ActivationFunction::silu}, 2, Queue());
     const std::vector<float> row(expected.begin(), expected.begin() + m.rows);
-    EXPECT_TRUE(same_floats(download<float>(y.data(), row.size()), row)) << m.rows << " x " << m.cols << ", one token";
+    EXPECT_TRUE(same_floats(download<float>(y.data(), row.size()), row))
+        << m.rows << " x " << m.cols << ", " << by.name;
     if (!gated) continue;
     std::vector<float> product;
     for (size_t i = 0; i < static_cast<size_t>(first); ++i)
       product.push_back(num::silu(row[i]) * row[i + static_cast<size_t>(first)]);
     EXPECT_TRUE(same_floats(download<float>(gate.data(), product.size()), product))
-        << m.rows << " x " << m.cols << ", one token, gate";
+        << m.rows << " x " << m.cols << ", " << by.name << ", gate";
   }
 }
 
 // A row that is made on the way, of two rows' sum and its norm, gives what the products of that row give.
-void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& x, uint64_t seed) {
+void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const DeviceBuffer& x, uint64_t seed,
+                          const DecodeRow& by) {
   const auto width = static_cast<size_t>(m.cols), rows = static_cast<size_t>(m.rows);
   const DeviceBuffer added = upload(test::random_activations(m.cols, seed)),
                      norm = upload(test::random_activations(m.cols, seed + 1)), sum = poisoned(width),
@@ -89,7 +106,7 @@ void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const Device
   task.sum = sum.as<float>(), task.y = normed.as<float>();
   norm_rows(OpKernel::norm_blocks, task, Queue());
   const FloatRows run{m.dtype, w.data(), m.rows, nullptr, y.as<float>(), m.rows};
-  fast_skinny(std::span(&run, 1), m.cols, normed.as<float>(), 1, Queue());
+  fast_skinny(std::span(&run, 1), 8, m.cols, normed.as<float>(), 1, Queue());
   Matrix matrix{m.dtype, m.rows, m.cols, {}};
   matrix.parts.base[0] = w.as<uint8_t>();
   const LinearTask linear{&matrix, nullptr, own_y.as<float>()};
@@ -98,14 +115,14 @@ void check_decode_of_norm(const Matrices& m, const DeviceBuffer& w, const Device
   source.eps = task.eps;
   source.d = static_cast<int32_t>(m.cols);
   source.sum = own_sum.as<float>(), source.y = own_normed.as<float>();
-  fast_decode_linears(source, std::span(&linear, 1), {}, Queue());
+  decode_linears(by.kernel, source, std::span(&linear, 1), {}, 2, Queue());
   const auto expect_same = [&](const DeviceBuffer& found, const DeviceBuffer& expected, size_t n, const char* what) {
     EXPECT_TRUE(same_floats(download<float>(found.data(), n), download<float>(expected.data(), n)))
-        << m.rows << " x " << m.cols << ", " << what;
+        << m.rows << " x " << m.cols << ", " << by.name << ", " << what;
   };
   expect_same(own_sum, sum, width, "sum of rows");
   expect_same(own_normed, normed, width, "norm");
-  expect_same(own_y, y, rows, "one token, norm");
+  expect_same(own_y, y, rows, "products");
 }
 
 void check(const Matrices& m, uint64_t seed) {
@@ -128,18 +145,28 @@ void check(const Matrices& m, uint64_t seed) {
                                    has_bias ? b + first : nullptr, y.as<float>() + first, m.rows}};
   };
   const DeviceBuffer few = poisoned(n), alone = poisoned(n), tiles = poisoned(n);
-  fast_skinny(runs_of(few), m.cols, device_x.as<float>(), m.n_tokens, Queue());
+  fast_skinny(runs_of(few), 8, m.cols, device_x.as<float>(), m.n_tokens, Queue());
   const std::vector<float> expected = download<float>(few.data(), n);
+  for (const int tile_tokens : {16, 32}) {
+    const DeviceBuffer wide = poisoned(n);
+    fast_skinny(runs_of(wide), tile_tokens, m.cols, device_x.as<float>(), m.n_tokens, Queue());
+    EXPECT_TRUE(same_floats(download<float>(wide.data(), n), expected))
+        << m.rows << " x " << m.cols << ", " << m.n_tokens << " tokens in tiles of " << tile_tokens;
+  }
   expect_close(m, w, x, has_bias ? std::span<const float>(bias) : std::span<const float>(), expected);
   for (int64_t t = 0; t < m.n_tokens; ++t) {
     std::vector<FloatRows> runs = runs_of(alone);
     for (FloatRows& run : runs) run.y += t * m.rows;
-    fast_skinny(runs, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
+    fast_skinny(runs, 8, m.cols, device_x.as<float>() + t * m.cols, 1, Queue());
   }
   EXPECT_TRUE(same_floats(download<float>(alone.data(), n), expected))
       << m.rows << " x " << m.cols << ", each of " << m.n_tokens << " tokens alone";
-  check_decode(m, device_w, device_x, has_bias ? device_bias.as<float>() : nullptr, expected);
-  if (m.cols <= kNormWidthMax) check_decode_of_norm(m, device_w, device_x, seed + 3);
+  for_each_row(m, false, [&](const DecodeRow& row) {
+    check_decode(m, device_w, device_x, has_bias ? device_bias.as<float>() : nullptr, expected, row);
+  });
+  for_each_row(m, true, [&](const DecodeRow& row) {
+    if (m.cols <= kNormWidthMax) check_decode_of_norm(m, device_w, device_x, seed + 3, row);
+  });
   const HopperMemory hopper(true);
   if (hopper.view().n_processors == 0) return;
   round_to(m.dtype, device_x.as<float>(), m.n_tokens * m.cols, halves.data(), Queue());

@@ -102,9 +102,9 @@ void start_one(const HalvesTask& task, const Queue& queue) {
   start<ColumnsOf<T, kTiles>, StagesOf<kTiles>>(skinny_kernel<T, kTiles>, task, queue.n_multiprocessors, queue);
 }
 template <class T>
-void start_for(const HalvesTask& task, const Queue& queue) {
-  if (task.n_tokens <= 8) return start_one<T, 1>(task, queue);
-  if (task.n_tokens <= 16) return start_one<T, 2>(task, queue);
+void start_for(const HalvesTask& task, int tile_tokens, const Queue& queue) {
+  if (tile_tokens == 8) return start_one<T, 1>(task, queue);
+  if (tile_tokens == 16) return start_one<T, 2>(task, queue);
   start_one<T, 4>(task, queue);
 }
 
@@ -135,7 +135,8 @@ __global__ void gate_kernel(const float4* gate, const float4* up, bool silu, int
 
 }  // namespace
 
-void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue) {
+void fast_skinny(std::span<const FloatRows> runs, int tile_tokens, int64_t cols, const float* x, int64_t n_tokens,
+                 const Queue& queue) {
   static_assert(kRunsMax == kFastRowsMax);
   HalvesTask task;
   task.x = x;
@@ -144,7 +145,8 @@ void fast_skinny(std::span<const FloatRows> runs, int64_t cols, const float* x, 
   for (const FloatRows& run : runs)
     task.add(static_cast<const uint16_t*>(run.w), run.n_rows, run.bias, run.y, run.y_width);
   if (task.n_tiles == 0 || n_tokens == 0) return;
-  runs.front().dtype == tensor::DType::F16 ? start_for<FastF16>(task, queue) : start_for<FastBF16>(task, queue);
+  runs.front().dtype == tensor::DType::F16 ? start_for<FastF16>(task, tile_tokens, queue)
+                                           : start_for<FastBF16>(task, tile_tokens, queue);
 }
 
 void round_to(tensor::DType dtype, const float* x, int64_t n, void* halves, const Queue& queue) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/kernels/float_table.h"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/tiles/fast_types.cuh"
 #include "quant/activations.h"
@@ -124,7 +125,7 @@ class ColumnsAhead {
 template <class T, int kSteps>
 class OneColumn {
  public:
-  static constexpr int kTiles = 1, kColsMax = 28 << 10;  // whose halves fit beside the stages on every card
+  static constexpr int kTiles = 1, kColsMax = kFastOneColumnsMax;
   static_assert(kSteps % 2 == 0);
   __host__ __device__ static constexpr int bytes(int cols) { return ((cols / 32 + 7) / 8 * 32 + 32 * kSteps) * 2 + 16; }
   struct Window {

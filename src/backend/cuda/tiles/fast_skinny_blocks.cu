@@ -159,18 +159,18 @@ void start_one(const BlocksTask& task, const Queue& queue) {
   start<X, BlockStages<F>>(skinny_blocks_kernel<F, X>, task, kBlocksEach<X> * queue.n_multiprocessors, queue);
 }
 template <class F>
-void start_for(const BlocksTask& task, const Queue& queue) {
+void start_for(const BlocksTask& task, int tile_tokens, const Queue& queue) {
   constexpr int kSteps = BlockStages<F>::kSteps;
-  using One = OneColumn<FastF16, kSteps>;
-  if (task.n_tokens == 1 && task.cols <= One::kColsMax) return start_one<F, One>(task, queue);
-  if (task.n_tokens <= 8) return start_one<F, ColumnsAhead<FastF16, 1, kSteps>>(task, queue);
-  if (task.n_tokens <= 16) return start_one<F, ColumnsAhead<FastF16, 2, kSteps>>(task, queue);
+  if (tile_tokens == 1) return start_one<F, OneColumn<FastF16, kSteps>>(task, queue);
+  if (tile_tokens == 8) return start_one<F, ColumnsAhead<FastF16, 1, kSteps>>(task, queue);
+  if (tile_tokens == 16) return start_one<F, ColumnsAhead<FastF16, 2, kSteps>>(task, queue);
   start_one<F, ColumnsAhead<FastF16, 4, kSteps>>(task, queue);
 }
 
 }  // namespace
 
-void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int64_t n_tokens, const Queue& queue) {
+void fast_skinny_blocks(std::span<const LinearTask> linears, int tile_tokens, const float* x, int64_t n_tokens,
+                        const Queue& queue) {
   BlocksTask task;
   task.x = x;
   task.cols = static_cast<int32_t>(linears.front().w->cols);
@@ -178,7 +178,7 @@ void fast_skinny_blocks(std::span<const LinearTask> linears, const float* x, int
   for (const LinearTask& linear : linears)
     task.add(linear.w->parts, linear.w->rows, linear.bias, linear.y, linear.w->rows);
   if (task.n_tiles == 0 || n_tokens == 0) return;
-  Formats::visit(Formats::find(linears.front().w->dtype), [&]<class F>(F) { start_for<F>(task, queue); });
+  Formats::visit(Formats::find(linears.front().w->dtype), [&]<class F>(F) { start_for<F>(task, tile_tokens, queue); });
 }
 
 }  // namespace assay::backend::cuda

@@ -16,10 +16,10 @@ namespace assay::backend::cuda {
 namespace {
 
 constexpr int kRows = static_cast<int>(kFloatTileRows), kTokens = static_cast<int>(kFloatTileTokens);
-constexpr int kFewTokens = 16;  // of a tile, where whole ones would be fewer than half of the multiprocessors
-constexpr int kThreads = 128;   // four warps of 64 rows x half of the tokens
-constexpr int kSide = 8;        // rows of a thread's outputs
-constexpr int kStepsMax = 32;   // elements of K of a stage: what lets two blocks of threads share a multiprocessor
+constexpr int kFewTokens = static_cast<int>(kFloatTileTokensFew);
+constexpr int kThreads = 128;  // four warps of 64 rows x half of the tokens
+constexpr int kSide = 8;       // rows of a thread's outputs
+constexpr int kStepsMax = 32;  // elements of K of a stage: what lets two blocks of threads share a multiprocessor
 constexpr int kPackThreads = 256, kPackRows = 32, kPackCols = 64;
 
 // Where element j of a row of n blocks of 32 lies in the packed order.
@@ -335,8 +335,9 @@ void launch_tiles(TileTask& task, const Queue& queue) {
 
 }  // namespace
 
-FloatTiles::FloatTiles(const FloatScratch& scratch, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue)
-    : scratch_(scratch), cols_(cols), n_tokens_(n_tokens), x_(x), queue_(queue) {}
+FloatTiles::FloatTiles(const FloatScratch& scratch, int tile_tokens, int64_t cols, const float* x, int64_t n_tokens,
+                       const Queue& queue)
+    : scratch_(scratch), cols_(cols), n_tokens_(n_tokens), x_(x), tile_tokens_(tile_tokens), queue_(queue) {}
 
 void FloatTiles::add(FloatRows rows) {
   const auto row_bytes = static_cast<int64_t>(cols_ * tensor::traits(rows.dtype).block_bytes);
@@ -381,14 +382,12 @@ void FloatTiles::finish() {
     task.run[task.n_runs] = {run.bias, run.y, run.y_width, static_cast<int32_t>(run.n_rows),
                              static_cast<int32_t>(first_tile_[task.n_runs])};
   }
-  const int64_t n_whole = n_tiles_ * ((n_tokens_ + kTokens - 1) / kTokens);
-  const int tile_tokens = 2 * n_whole <= queue_.n_multiprocessors ? kFewTokens : kTokens;
-  if (packed_for_ != tile_tokens) {
-    tile_tokens == kTokens ? pack<float, kTokens>(x_, n_tokens_, cols_, scratch_.x, queue_.stream)
-                           : pack<float, kFewTokens>(x_, n_tokens_, cols_, scratch_.x, queue_.stream);
+  if (!x_is_packed_) {
+    tile_tokens_ == kTokens ? pack<float, kTokens>(x_, n_tokens_, cols_, scratch_.x, queue_.stream)
+                            : pack<float, kFewTokens>(x_, n_tokens_, cols_, scratch_.x, queue_.stream);
   }
-  packed_for_ = tile_tokens;
-  tile_tokens == kTokens ? launch_tiles<kTokens>(task, queue_) : launch_tiles<kFewTokens>(task, queue_);
+  x_is_packed_ = true;
+  tile_tokens_ == kTokens ? launch_tiles<kTokens>(task, queue_) : launch_tiles<kFewTokens>(task, queue_);
   n_runs_ = 0;
   n_tiles_ = 0;
 }

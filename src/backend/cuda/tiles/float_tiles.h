@@ -3,7 +3,7 @@
 // of weight, decoded ones too.
 //
 //   packed K           chunk 0: lane 0, 16, 8, 24, ..; chunk 1: ..; of a lane its elements block after block: a chain lies in one piece
-//   block of threads   128 rows x 64 tokens, or 16 where there would be few blocks; stages of packed weights and rows in shared memory, two by turns
+//   block of threads   128 rows x 64 tokens, or 16 by the row of the table; stages of packed weights and rows in shared memory, two by turns
 //   a thread           8 rows x 8 tokens, or 2: chain after chain in registers; sums of 4 and 8 lanes wait in shared memory, of 16 lanes and of chunks
 //                      in FloatScratch::sums  ------>  y
 #pragma once
@@ -16,9 +16,6 @@
 #include "backend/cuda/runtime/queue.h"
 
 namespace assay::backend::cuda {
-
-// A tile of outputs; packed weights and packed rows come in whole tiles.
-inline constexpr int64_t kFloatTileRows = 128, kFloatTileTokens = 64;
 
 // Memory for the packed floats and for sums that wait for their neighbours.
 struct FloatScratch {
@@ -36,8 +33,9 @@ inline constexpr int64_t kFloatSums = 2 * 4 * kFloatTileRows * kFloatTileTokens;
 // Products of the same activations, as many rows at a time as there is memory for.
 class FloatTiles {
  public:
-  // x: [n_tokens, cols].
-  FloatTiles(const FloatScratch& scratch, int64_t cols, const float* x, int64_t n_tokens, const Queue& queue);
+  // x: [n_tokens, cols]. tile_tokens: kFloatTileTokens or kFloatTileTokensFew, of a row `float tiles` of the table.
+  FloatTiles(const FloatScratch& scratch, int tile_tokens, int64_t cols, const float* x, int64_t n_tokens,
+             const Queue& queue);
   void add(FloatRows rows);
   void finish();  // the products of what has been added
 
@@ -48,7 +46,8 @@ class FloatTiles {
   const FloatScratch scratch_;
   const int64_t cols_, n_tokens_;
   const float* const x_;
-  int packed_for_ = 0;  // tokens of a tile of the packed x; 0: not yet
+  const int tile_tokens_;
+  bool x_is_packed_ = false;
   const Queue queue_;
   FloatRows runs_[kRunsMax];
   int64_t first_tile_[kRunsMax] = {};

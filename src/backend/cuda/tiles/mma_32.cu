@@ -214,10 +214,10 @@ void linear_mma(std::span<const LinearTask> linears, const quant::Activations& x
   x.kind == quant::Activation::a256 ? linear_mma_256(dtype, tasks, queue) : linear_mma_32(dtype, tasks, queue);
 }
 
-void linear_wgmma(std::span<const LinearTask> linears, const quant::Activations& x, int64_t n_tokens,
+void linear_wgmma(std::span<const LinearTask> linears, int columns, const quant::Activations& x, int64_t n_tokens,
                   const Hopper& hopper, const Queue& queue) {
   MmaTasks tasks = mma_tasks(linears, x, n_tokens);
-  x.kind == quant::Activation::a256 ? linear_wgmma_256(linears, tasks, hopper, queue)
+  x.kind == quant::Activation::a256 ? linear_wgmma_256(linears, columns, tasks, hopper, queue)
                                     : linear_wgmma_32(linears.front().w->dtype, tasks, hopper, queue);
 }
 

@@ -242,7 +242,8 @@ void linear_mma_256(tensor::DType dtype, MmaTasks& tasks, const Queue& queue);
 void linear_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper,
                      const Queue& queue);  // the same on Hopper
 // One format of superblocks, or Q6_K with one of the others.
-void linear_wgmma_256(std::span<const LinearTask> linears, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
+void linear_wgmma_256(std::span<const LinearTask> linears, int columns, MmaTasks& tasks, const Hopper& hopper,
+                      const Queue& queue);
 // By experts; columns: of a tile, 64 or 128.
 void expert_wgmma_32(tensor::DType dtype, MmaTasks& tasks, const Hopper& hopper, const Queue& queue);
 void expert_wgmma_256(tensor::DType dtype, MmaTasks& tasks, int columns, const Hopper& hopper, const Queue& queue);

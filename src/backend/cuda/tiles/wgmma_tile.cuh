@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "backend/cuda/peers/copy_map.cuh"
 #include "backend/cuda/tiles/mma_tile.cuh"
@@ -200,16 +201,20 @@ inline bool make_column_maps(const MmaTasks& tasks, const Hopper& hopper, int co
   }
   return made;
 }
-// Of the outputs, where there is no bias and their lines are whole pieces of 16 bytes.
+// Whether outputs have no bias and lie in whole pieces of 16 bytes, as the copy engine takes them.
+inline bool are_outputs_in_pieces(const MmaTasks& tasks) {
+  return std::all_of(tasks.task, tasks.task + tasks.n, [](const MmaTask& task) {
+    return task.bias == nullptr && task.n_rows % 4 == 0 && reinterpret_cast<uintptr_t>(task.y) % 16 == 0;
+  });
+}
 template <int kTokens>
 bool make_output_maps(const MmaTasks& tasks, const Hopper& hopper, GroupMaps& maps) {
+  bool made = true;
   for (int i = 0; i < tasks.n; ++i) {
     const MmaTask& task = tasks.task[i];
-    if (task.n_rows % 4 != 0 || task.bias != nullptr) return false;
-    if (!make_map(hopper, task.y, int64_t{task.n_rows} * 4, tasks.n_tokens, 128, kTokens, maps.outputs[i]))
-      return false;
+    made &= make_map(hopper, task.y, int64_t{task.n_rows} * 4, tasks.n_tokens, 128, kTokens, maps.outputs[i]);
   }
-  return true;
+  return made;
 }
 template <class Format>
 bool make_group_maps(const MmaTasks& tasks, const Hopper& hopper, int column_bytes, int box_tokens, GroupMaps& maps) {

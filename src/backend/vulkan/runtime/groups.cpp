@@ -46,9 +46,7 @@ void record_twin(DeviceState& s, int32_t i_twin) {
 }
 
 void record_gate(DeviceState& s, const lower::FusionGroup& group) {
-  const ops::Op& op = s.plan.ops[at(group.ops.front())];
-  if (!s.is_twin_read(group.twin)) return kernels_for(s.plan, s.options, op).front()->run(s, group.ops);
-  const auto& r = op.get<ops::Gate>();
+  const auto& r = s.plan.ops[at(group.ops.front())].get<ops::Gate>();
   const TwinRows& twin = s.twin(group.twin);
   const int64_t n_rows = s.n_rows(r.y) * (s.width(r.y) / twin.k);
   const TwinPush push = {s.value(r.gate), s.value(r.up), s.value(r.y), twin.address, narrow(twin.k)};
@@ -221,12 +219,12 @@ void record_heads_and_attention(DeviceState& s, const lower::FusionGroup& group,
   s.device.dispatch("attention_3", constants, push, r.n_heads);
 }
 
-std::string_view kernel_of(const lower::FusionGroup& group) noexcept {
+std::string_view kernel_of(const DeviceState& s, const lower::FusionGroup& group) noexcept {
   switch (group.kind) {
     case Kind::quantise: return "twin";
     case Kind::norm: return "norm";
     case Kind::heads: return "heads";
-    case Kind::gate: return "gate, twin";
+    case Kind::gate: return s.is_twin_read(group.twin) ? "gate, twin" : "";
     default: return {};
   }
 }

@@ -16,9 +16,9 @@ namespace assay::backend::vulkan {
 lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions& options, const Facts& device,
                                bool borrows_all);
 
-// Whether the group's kind has a kernel of its own, whose name this is; empty: its ops run by the table, or are
-// borrowed.
-std::string_view kernel_of(const lower::FusionGroup& group) noexcept;
+// Whether the group has a kernel of its own, whose name this is; empty: its ops run by the table, or are borrowed. A
+// gate whose integers nobody reads on the device has none.
+std::string_view kernel_of(const DeviceState& state, const lower::FusionGroup& group) noexcept;
 // Records such a group. Nothing where the run has no rows of it.
 void record_group(DeviceState& state, const lower::FusionGroup& group);
 // Of one token and no segments: a group of heads together with the attention over what it stores (attention.comp).

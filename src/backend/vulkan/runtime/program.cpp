@@ -74,7 +74,7 @@ int32_t Programs::record_step(int32_t g, Program& made) const {
     return one->last();
   }
   const lower::FusionGroup& group = lowering_.groups[at(g)];
-  if (kernel_of(group).empty()) {
+  if (kernel_of(state_, group).empty()) {
     record_ops(group, made);
   } else {
     record_group(state_, group);

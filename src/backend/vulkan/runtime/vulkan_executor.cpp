@@ -135,7 +135,7 @@ class VulkanExecutor final : public ops::Executor {
         uses.push_back({first, last, std::string(name), false});
       }
     };
-    if (const std::string_view name = kernel_of(lowering_.groups[at(g)]); !name.empty()) {
+    if (const std::string_view name = kernel_of(state_, lowering_.groups[at(g)]); !name.empty()) {
       add(1, 0, name);
       return uses;
     }
