@@ -132,6 +132,7 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
       swap(swap_bytes(asked, context, tables)), drafter(engine::make_drafter(asked.drafts, context)),
       folder(prompt_folder(asked, context, tables)) {
   options.context.on_load = {};  // what it refers to may be gone
+  if (folder != nullptr) folder->on_read([this] { tell_news(); });
   const int64_t n = context.options().n_sequences;
   if (n > context.options().n_ubatch || n > context.options().n_outputs_max) {
     throw Error(Errc::bad_request, fmt::format("{} requests at once need batches of as many tokens: -ub is {}", n,
@@ -157,6 +158,12 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
   figures.n_pages = tables.n_pages();
   figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
   if (drafter != nullptr) figures.n_accepted_at.resize(static_cast<size_t>(options.drafts.n_max));
+}
+
+void Scheduler::State::tell_news() {
+  const std::lock_guard lock(mutex);
+  has_news = true;
+  changed.notify_all();
 }
 
 void Scheduler::State::notice(std::string_view line) const {
@@ -187,6 +194,7 @@ std::optional<RequestId> Scheduler::submit(Request request, RequestSink sink) {
     s.waiting.erase(id);
     throw;
   }
+  s.has_news = true;
   s.changed.notify_all();
   return id;
 }
@@ -196,6 +204,7 @@ bool Scheduler::cancel(RequestId id) {
   const std::lock_guard lock(s.mutex);
   if (!s.waiting.contains(id) && !s.runs(id)) return false;
   s.cancelled_ids.insert(id);
+  s.has_news = true;
   s.changed.notify_all();
   return true;
 }
@@ -212,7 +221,7 @@ void Scheduler::resume(RequestId id) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   if (s.held_ids.erase(id) == 0) return;
-  s.has_resumed = true;
+  s.has_resumed = s.has_news = true;
   s.changed.notify_all();
 }
 
@@ -221,6 +230,7 @@ void Scheduler::cancel_all() {
   const std::lock_guard lock(s.mutex);
   s.cancelled_ids.insert(s.running_ids.begin(), s.running_ids.end());
   for (const auto& [id, job] : s.waiting) s.cancelled_ids.insert(id);
+  s.has_news = true;
   s.changed.notify_all();
 }
 
