@@ -54,6 +54,7 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
                     "positions (-c) fits",
                     options.n_positions_max, options.n_ctx));
   }
+  options.gives_back_windows = true;
   // A sequence with states takes memory of its own: where one request runs at a time its place is what is kept.
   const bool keeps_place = options.n_sequences == 1 && !model->state().built.plan.states.empty();
   if (engine::has_pages(options, *model) && asked.caches_prompts && !options.embeddings && !keeps_place) {
