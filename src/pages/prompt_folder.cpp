@@ -39,18 +39,23 @@ Digest salt_digest(std::string_view salt) { return digest_of(std::as_bytes(std::
 
 }  // namespace
 
+void PromptFolder::make(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    fs::create_directories(folder, error);
+    if (!error) fs::permissions(folder, fs::perms::owner_all, error);
+  }
+  if (error || !fs::is_directory(folder, error)) {
+    throw Error(Errc::io, fmt::format("{}: needs a folder for saved prompts (--prompt-cache-dir): {}", folder.string(),
+                                      error ? error.message() : "it is no folder"));
+  }
+}
+
 PromptFolder::PromptFolder(fs::path folder, PromptOwner owner, uint64_t bytes_max,
                            std::function<void(std::string_view)> notice)
     : folder_(std::move(folder)), owner_(std::move(owner)), bytes_max_(bytes_max), notice_(std::move(notice)) {
+  make(folder_);
   std::error_code error;
-  if (!fs::exists(folder_, error)) {
-    fs::create_directories(folder_, error);
-    if (!error) fs::permissions(folder_, fs::perms::owner_all, error);
-  }
-  if (error || !fs::is_directory(folder_, error)) {
-    throw Error(Errc::io, fmt::format("{}: needs a folder for saved prompts (--prompt-cache-dir): {}", folder_.string(),
-                                      error ? error.message() : "it is no folder"));
-  }
   std::vector<std::pair<fs::file_time_type, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const fs::path& path = entry.path();
@@ -124,9 +129,9 @@ void PromptFolder::add_file(const fs::path& path, int64_t last_used) {
 void PromptFolder::forget(int file, bool removes) {
   const auto found = files_.find(file);
   if (found == files_.end()) return;
+  if (removes) removed_.push_back(found->second.path);  // what can fail comes first
   tree_.remove(file);
   bytes_ -= found->second.bytes;
-  if (removes) removed_.push_back(std::move(found->second.path));
   files_.erase(found);
   if (removes) changed_.notify_all();
 }
@@ -182,11 +187,18 @@ void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens, 
   }
   make_room(size);
   const int file = pending.file = ++last_file_;
-  const PrefixTree::Added added = tree_.add(key, tokens, file);
-  files_[file] = {path, size, head.checksums, begins, ++clock_};
+  pending_.push_back(std::move(pending));
+  PrefixTree::Added added;
+  try {
+    files_[file] = {path, size, head.checksums, begins, ++clock_};
+    added = tree_.add(key, tokens, file);
+  } catch (...) {
+    files_.erase(file);
+    pending_.pop_back();
+    throw;
+  }
   bytes_ += size;
   pending_bytes_ += size;
-  pending_.push_back(std::move(pending));
   if (added.replaced) forget(*added.replaced, true);
   changed_.notify_all();
 }

@@ -35,8 +35,10 @@ struct PageImages {
 
 class PromptFolder {
  public:
-  // Makes the folder where it is missing (0700) and reads the heads of the owner's files. Error(io) where that cannot
-  // be done; notice is told of files that cannot be used, a line each, and may be called by the writing thread.
+  // The folder, where it is missing: 0700. Error(io) where it cannot be made.
+  static void make(const std::filesystem::path& folder);
+  // Makes the folder and reads the heads of the owner's files. Error(io) where that cannot be done; notice is told of
+  // files that cannot be used, a line each, and may be called by either thread.
   PromptFolder(std::filesystem::path folder, PromptOwner owner, uint64_t bytes_max,
                std::function<void(std::string_view)> notice);
   ~PromptFolder();  // once all is written

@@ -22,11 +22,10 @@ constexpr uint64_t kReadAheadBytes = uint64_t{32} << 20;  // or one page, where 
 int PromptFolder::begin_read(std::string_view salt, std::span<const TokenId> tokens, int64_t i_first) {
   const std::lock_guard lock(mutex_);
   const PrefixTree::Hit hit = tree_.find(key_of(salt), tokens);
-  Reading reading{0, i_first, hit.n / kPagePositions, {}};
-  if (reading.i_next < reading.n_pages) {
-    reading.file = hit.sequence;
-    files_.at(hit.sequence).last_used = ++clock_;
-  }
+  Reading reading{hit.sequence, i_first, hit.n / kPagePositions, {}};
+  const auto entry = files_.find(hit.sequence);
+  if (entry == files_.end() || reading.n_pages < i_first) reading.n_pages = i_first;
+  if (entry != files_.end()) entry->second.last_used = ++clock_;
   readings_.emplace(++last_reading_, std::move(reading));
   changed_.notify_all();
   return last_reading_;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "engine/context_options.h"
@@ -103,8 +102,7 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
   if (options.prompt_folder_bytes_max < 1)
     throw Error(Errc::bad_request, "saved prompts (--prompt-cache-size): needs more than 0 bytes");
   const ContextOptions& o = context.options();
-  std::error_code error;
-  std::filesystem::create_directories(options.prompt_folder, error);  // a folder that cannot be made is refused below
+  pages::PromptFolder::make(options.prompt_folder);
   pages::PromptOwner owner{
       engine::model_identity(context.model(), options.prompt_folder),
       fmt::format("{}/{} K {} V {}{}", name(o.numerics),

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "assay/override.h"
 #include "engine/scheduler/scheduler_state.h"
 #include "support/engine/late_images.h"
 #include "support/engine/scheduler_test_base.h"
@@ -177,6 +178,32 @@ TEST_F(SavedScheduler, ADamagedFileIsAColdStartOfItsRestAndOneLine) {
     EXPECT_EQ(scheduler.figures().n_prompt_tokens_read % 64, 0);
   }
   EXPECT_THAT(notices_, ::testing::ElementsAre(::testing::HasSubstr("damaged")));
+}
+
+// Other metadata in the place of the file's make another model: its prompts are its own.
+TEST_F(SavedScheduler, AModelWithOtherMetadataHasPromptsOfItsOwn) {
+  const std::string path = (folder_ / "tiny.gguf").string();
+  const std::shared_ptr<const Model> plain = model_;
+  for (const int round : {0, 1}) {
+    model_ = load_overridden(path, {"llama.rope.freq_base=float:123"}, {.tokenizer = false}).model;
+    Scheduler scheduler(model_, options_);
+    EXPECT_EQ(n_cached(scheduler, saved_), 192 * round);
+  }
+  model_ = plain;
+  Scheduler scheduler(model_, options_);
+  EXPECT_EQ(n_cached(scheduler, saved_), 192);
+}
+
+TEST_F(SavedScheduler, NobodyElseMayReadTheFolder) {
+  namespace fs = std::filesystem;
+  constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
+  EXPECT_EQ(fs::status(options_.prompt_folder).permissions() & kOthers, fs::perms::none);
+  int n = 0;
+  for (const auto& entry : fs::directory_iterator(options_.prompt_folder)) {
+    EXPECT_EQ(entry.status().permissions() & kOthers, fs::perms::none) << entry.path();
+    ++n;
+  }
+  EXPECT_EQ(n, 2);  // the prompt, and which model is which
 }
 
 // In a pool that is too small whoever waits for pages from a file gives way as others do.
