@@ -234,8 +234,8 @@ bool Scheduler::State::step() {
   }
   end_cancelled_and_late(cancelled);
   bring_resumed_back();
-  admit();
   take_saved();
+  admit();
   if (running.empty()) return false;
   const auto start = Clock::now();
   for (const auto& job : running) {
