@@ -73,6 +73,9 @@ struct ContextOptions {
   // again.
   int64_t n_positions_max = 0;
   int n_kept = 0;
+  // Nobody goes back to where layers that look back over a window have given theirs back: such layers need less memory.
+  // For a Scheduler, which sets it; with it a plain context may run out of pages.
+  bool gives_back_windows = false;
   // The rows that the head would read (d_model wide), in place of the logits, wherever this header says logits: what
   // embeddings are made of (assay/embed.h). On the CPU alone. An encoder has nothing else, and a sequence of it is run
   // whole, in one run from position 0 on.

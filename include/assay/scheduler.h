@@ -81,7 +81,7 @@ struct SchedulerOptions {
   std::string prompt_folder;
   int64_t prompt_folder_bytes_max = int64_t{8} << 30;
   std::function<void(std::string_view)>
-      on_notice{};  // told what went wrong without failing anybody: a line, by the thread that steps
+      on_notice{};  // told what went wrong without failing anybody: a line, by any thread
 };
 
 struct SchedulerFigures {
@@ -123,14 +123,16 @@ class Scheduler {  // threads: as each function says
   SchedulerFigures figures() const;
 
   // By one thread. step: runs one batch: the next token of every running request and parts of prompts; false where
-  // nothing is left to do. run: steps until asked to stop, sleeping while there is nothing to do; after_step is called
+  // nothing is left to do. Where all that is left waits for saved prompts it sleeps a moment, which anything that
+  // happens ends. run: steps until asked to stop, sleeping while there is nothing to do; after_step is called
   // once a step's events are out.
   bool step();
   void run(std::stop_token stop, const std::function<void()>& after_step = {});
 
   const Context& context() const noexcept;
 
-  struct State;
+  struct State;  // engine/scheduler/scheduler_state.h, for the library itself
+  State& state() noexcept { return *state_; }
 
  private:
   std::unique_ptr<State> state_;

@@ -27,6 +27,19 @@ struct ApiKey {
 // else.
 std::vector<ApiKey> parse_api_keys(std::string_view text);
 
+// The most that a request may have of something. What goes beyond is refused with the flag of `assay serve` that raises
+// it.
+struct RequestLimits {
+  int64_t n = 8;  // choices
+  int64_t n_stop = 16, n_stop_bytes = 256;
+  int64_t n_top_logprobs = 20, n_logit_bias = 1024, n_tools = 128;
+  int64_t json_depth = 64;
+  size_t head_bytes = 32 << 10;  // of the request line and all headers
+  size_t n_headers = 64;
+  size_t target_bytes = 8 << 10;
+  size_t body_bytes = 16 << 20;
+};
+
 struct ServerOptions {
   SchedulerOptions scheduler;
   GenerateOptions defaults;        // of what a request leaves out
@@ -46,7 +59,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;   // pages of these may call, e.g. "https://example.org"
   bool share_cache = false;                // requests of different keys share what the cache holds of their prompts
   bool lenient = false;                    // unknown fields are listed in x-ignored-params, not refused
-  size_t body_bytes_max = 16 << 20;
+  RequestLimits limits;
   int64_t n_connections_max = 1024;
   double request_s_max = 600;  // from a request's coming to its answer's end
   double drain_s_max = 30;

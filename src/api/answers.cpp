@@ -11,6 +11,7 @@
 #include "api/json_text.h"
 #include "api/response_events.h"
 #include "engine/bits_digest.h"
+#include "engine/model_state.h"
 
 namespace assay::api {
 namespace {
@@ -275,6 +276,7 @@ std::string fingerprint(const Context& context) {
     add(std::string_view(block).substr(0, static_cast<size_t>(file.gcount())));
     file.clear();
   }
+  add(model.state().overrides);
   const ContextOptions& o = context.options();
   return fmt::format("assay-1-{}-{}-{}-{}-{}", name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
                      digest.hex().substr(0, 16));

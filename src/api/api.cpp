@@ -67,9 +67,10 @@ std::string Api::template_source() const {
 }
 
 json::object Api::checked_body(Where where, std::string_view text, std::vector<std::string>& ignored) const {
-  json::value body = read_json(text);
+  json::value body = read_json(
+      text, {.depth_max = static_cast<int>(options_.limits.json_depth), .depth_raised_by = "--max-json-depth"});
   if (!body.is_object()) throw ApiError(400, "the body is no JSON object");
-  check_fields(body.get_object(), where, options_.lenient, ignored);
+  check_fields(body.get_object(), where, options_.lenient, ignored, options_.limits);
   return std::move(body.get_object());
 }
 

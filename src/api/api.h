@@ -18,6 +18,7 @@
 #include "api/form.h"
 #include "assay/constraint.h"
 #include "assay/scheduler.h"
+#include "assay/server.h"
 #include "assay/session.h"
 #include "assay/tools.h"
 #include "engine/sampling/after_reasoning.h"
@@ -34,7 +35,8 @@ struct ApiOptions {
   bool parts_reasoning = true;     // reasoning is apart from the answer
   int64_t n_reasoning_max = -1;    // tokens of it; < 0: no limit
   int64_t n_ctx = 0;               // positions of a request
-  std::string fingerprint;         // of everything that decides about an answer but the request
+  RequestLimits limits;
+  std::string fingerprint;  // of everything that decides about an answer but the request
 };
 
 // One HTTP request for answers. Choice i of prompt p is request p * n + i.
@@ -186,7 +188,7 @@ auto as_bad_request(F&& f) {
 }
 
 // The OpenAPI 3.1 document: every path, field, limit and error.
-std::string openapi_json(std::string_view version);
+std::string openapi_json(std::string_view version, const RequestLimits& limits, boost::json::object told_limits);
 
 // Identifies file and numerics: answers of the same fingerprint are the same for the same request.
 std::string fingerprint(const Context& context);

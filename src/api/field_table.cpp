@@ -16,6 +16,7 @@ constexpr double kAny = 1e6;
 constexpr double kSeedMost = 9007199254740991;  // 2^53 - 1: what every JSON reader holds
 constexpr double kCountMost = 2147483647;
 constexpr int64_t kTextMost = 16 << 20;
+constexpr RequestLimits kLimits;
 constexpr std::string_view kOfSampler = "the server's flag, the model file's own, or as `assay run`";
 
 SamplerOptions& sampling(Draft& d) { return d.generate.sampling; }
@@ -129,7 +130,7 @@ const Field kFields[] = {
      .about = "The same by its newer name.", .apply = [](Draft& d, const json::value& v) { set_max_tokens(d, v, "max_completion_tokens"); }},
     {.path = "max_output_tokens", .where = kResponses, .types = kInteger, .least = 1, .most = kCountMost, .standard = "up to the end of the context",
      .about = "Tokens of an answer at most, reasoning and calls among them.", .apply = [](Draft& d, const json::value& v) { set_max_tokens(d, v, "max_output_tokens"); }},
-    {.path = "n", .where = kGenerates, .types = kInteger, .least = 1, .most = 8, .standard = "1",
+    {.path = "n", .where = kGenerates, .types = kInteger, .least = 1, .most = kLimits.n, .limit = &RequestLimits::n, .flag = "--max-n", .standard = "1",
      .about = "Answers to each prompt. The i-th draws as request i, so the first is the same for every n.",
      .apply = [](Draft& d, const json::value& v) { d.n = integer_of(v); }},
     {.path = "stream", .where = kAnswers, .types = kBoolean, .standard = "false", .about = "The answer in pieces as it grows, as server-sent events.",
@@ -139,21 +140,21 @@ const Field kFields[] = {
      .about = "A last piece tells the tokens used.", .apply = [](Draft& d, const json::value& v) { d.include_usage = v.get_bool(); }},
     {.path = "stream_options", .where = kResponses, .types = kObject},
     {.path = "stream_options.include_obfuscation", .where = kResponses, .types = kBoolean, .refused = "events are not padded", .neutral = "false"},
-    {.path = "stop", .where = kAnswers, .types = kString | kArray, .size_most = 16, .standard = "none",
+    {.path = "stop", .where = kAnswers, .types = kString | kArray, .size_most = kLimits.n_stop, .limit = &RequestLimits::n_stop, .flag = "--max-stop", .standard = "none",
      .about = "The answer ends before the first of these texts.", .apply = [](Draft& d, const json::value& v) { d.generate.stop = strings_of(v); }},
-    {.path = "stop[]", .where = kAnswers, .types = kString, .size_least = 1, .size_most = 256},
+    {.path = "stop[]", .where = kAnswers, .types = kString, .size_least = 1, .size_most = kLimits.n_stop_bytes, .limit = &RequestLimits::n_stop_bytes, .flag = "--max-stop-bytes"},
     {.path = "logprobs", .where = kChat, .types = kBoolean, .standard = "false",
      .about = "How likely the model itself found each token: no option of sampling changes it.",
      .apply = [](Draft& d, const json::value& v) { d.logprobs = v.get_bool(); }},
-    {.path = "top_logprobs", .where = kChat, .types = kInteger, .least = 0, .most = 20, .standard = "0", .about = "Needs logprobs: as many likeliest tokens of each place.",
+    {.path = "top_logprobs", .where = kChat, .types = kInteger, .least = 0, .most = kLimits.n_top_logprobs, .limit = &RequestLimits::n_top_logprobs, .flag = "--max-top-logprobs", .standard = "0", .about = "Needs logprobs: as many likeliest tokens of each place.",
      .apply = [](Draft& d, const json::value& v) { d.n_top_logprobs = integer_of(v); }},
-    {.path = "logprobs", .where = kCompletions, .types = kInteger, .least = 0, .most = 20, .standard = "none",
+    {.path = "logprobs", .where = kCompletions, .types = kInteger, .least = 0, .most = kLimits.n_top_logprobs, .limit = &RequestLimits::n_top_logprobs, .flag = "--max-top-logprobs", .standard = "none",
      .about = "How likely the model itself found each token, and as many likeliest ones.",
      .apply = [](Draft& d, const json::value& v) { d.logprobs = true, d.n_top_logprobs = integer_of(v); }},
     {.path = "include", .where = kResponses, .types = kArray, .size_most = 8, .standard = "none"},
     {.path = "include[]", .where = kResponses, .types = kString, .values = "message.output_text.logprobs",
      .about = "How likely the model itself found each token of its text: no option of sampling changes it."},
-    {.path = "top_logprobs", .where = kResponses, .types = kInteger, .least = 0, .most = 20, .standard = "0",
+    {.path = "top_logprobs", .where = kResponses, .types = kInteger, .least = 0, .most = kLimits.n_top_logprobs, .limit = &RequestLimits::n_top_logprobs, .flag = "--max-top-logprobs", .standard = "0",
      .about = "Needs message.output_text.logprobs in include: as many likeliest tokens of each place.",
      .apply = [](Draft& d, const json::value& v) { d.n_top_logprobs = integer_of(v); }},
     {.path = "user", .where = kAnswers | kEmbeddings, .types = kString, .size_most = 512, .standard = "none", .about = "Stands in the log; changes nothing.",
@@ -166,7 +167,7 @@ const Field kFields[] = {
     {.path = "seed", .where = kAnswers, .types = kInteger, .least = 0, .most = kSeedMost, .standard = "drawn, and told in the answer",
      .about = "The same request with the same seed has the same answer.",
      .apply = [](Draft& d, const json::value& v) { d.seed = static_cast<uint64_t>(integer_of(v)); }},
-    {.path = "logit_bias", .where = kAnswers, .types = kObject, .size_most = 1024, .standard = "none",
+    {.path = "logit_bias", .where = kAnswers, .types = kObject, .size_most = kLimits.n_logit_bias, .limit = &RequestLimits::n_logit_bias, .flag = "--max-logit-bias", .standard = "none",
      .about = "By token id, added to its logit; -100 forbids it.", .apply = set_logit_bias},
     {.path = "logit_bias.*", .where = kAnswers, .types = kNumber, .least = -100, .most = 100},
     {.path = "repeat_last_n", .where = kAnswers, .types = kInteger, .least = -1, .most = kCountMost, .standard = kOfSampler,
@@ -220,7 +221,7 @@ const Field kFields[] = {
      .apply = [](Draft& d, const json::value& v) { d.timings = v.get_bool(); }},
 
     // The form of an answer.
-    {.path = "tools", .where = kChat | kTemplate, .types = kArray, .size_most = 128, .about = "Functions that the answer may ask to be called."},
+    {.path = "tools", .where = kChat | kTemplate, .types = kArray, .size_most = kLimits.n_tools, .limit = &RequestLimits::n_tools, .flag = "--max-tools", .about = "Functions that the answer may ask to be called."},
     {.path = "tools[]", .where = kChat | kTemplate, .types = kObject},
     {.path = "tools[].type", .where = kChat | kTemplate, .types = kString, .values = "function", .required = true},
     {.path = "tools[].function", .where = kChat | kTemplate, .types = kObject, .required = true},
@@ -229,7 +230,7 @@ const Field kFields[] = {
     {.path = "tools[].function.parameters", .where = kChat | kTemplate, .types = kObject, .standard = "no arguments", .about = "JSON Schema of an object. Each keyword is enforced, or refused with its pointer.", .is_free = true},
     {.path = "tools[].function.strict", .where = kChat | kTemplate, .types = kBoolean, .about = "Changes nothing: arguments always are what their schema says."},
     {.path = "tool_choice", .where = kChat, .types = kString | kObject, .values = "none|auto|required", .standard = "auto with tools", .about = "Whether the answer may, must or must not call; an object names the function."},
-    {.path = "tools", .where = kResponses, .types = kArray, .size_most = 128, .about = "Functions that the answer may ask to be called."},
+    {.path = "tools", .where = kResponses, .types = kArray, .size_most = kLimits.n_tools, .limit = &RequestLimits::n_tools, .flag = "--max-tools", .about = "Functions that the answer may ask to be called."},
     {.path = "tools[]", .where = kResponses, .types = kObject},
     {.path = "tools[].type", .where = kResponses, .types = kString, .values = "function", .required = true, .about = "Nothing is searched, run or fetched here."},
     {.path = "tools[].name", .where = kResponses, .types = kString, .size_least = 1, .size_most = 64, .required = true, .about = "Letters, digits, _ and -."},

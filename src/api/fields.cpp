@@ -82,8 +82,8 @@ std::string shown(const json::value& v) {
 
 class Check {
  public:
-  Check(Where where, bool lenient, std::vector<std::string>& ignored)
-      : where_(where), lenient_(lenient), ignored_(ignored) {}
+  Check(Where where, bool lenient, std::vector<std::string>& ignored, const RequestLimits& limits)
+      : where_(where), lenient_(lenient), ignored_(ignored), limits_(limits) {}
 
   // The depth of a body is limited where it is read.
   void members(json::object& object, const std::string& path, const std::string& name) {
@@ -155,9 +155,11 @@ class Check {
       if (f.is_free) return;
       members(v.get_object(), std::string(f.path), name);
     } else if (!v.is_bool() && (f.least != 0 || f.most != 0)) {
-      const double x = number_of(v);
-      if (!(x >= f.least && x <= f.most))
-        refuse(name, fmt::format("needs {} from {} to {}, found {}", type_names(f.types), f.least, f.most, shown(v)));
+      const double x = number_of(v), most = most_of(f, limits_);
+      if (!(x >= f.least && x <= most)) {
+        refuse(name, fmt::format("needs {} from {} to {}, found {}{}", type_names(f.types), f.least, most, shown(v),
+                                 raised_by(f, x > most)));
+      }
     }
   }
 
@@ -172,11 +174,16 @@ class Check {
     if (limits != nullptr && (limits->types & kString) != 0) check_size(*limits, text.size(), name, "bytes");
   }
 
-  static void check_size(const Field& f, size_t size, const std::string& name, const char* unit) {
-    const auto n = static_cast<int64_t>(size);
-    if (n < f.size_least || (f.size_most > 0 && n > f.size_most)) {
-      refuse(name, fmt::format("has {} {}, {} to {} are served", n, unit, f.size_least, f.size_most));
+  void check_size(const Field& f, size_t size, const std::string& name, const char* unit) const {
+    const auto n = static_cast<int64_t>(size), most = size_most_of(f, limits_);
+    if (n < f.size_least || (most > 0 && n > most)) {
+      refuse(name,
+             fmt::format("has {} {}, {} to {} are served{}", n, unit, f.size_least, most, raised_by(f, n > most)));
     }
+  }
+
+  static std::string raised_by(const Field& f, bool is_too_much) {
+    return is_too_much && !f.flag.empty() ? fmt::format(": {} raises it", f.flag) : std::string();
   }
 
   void items(const Field& f, json::array& array, const std::string& name) {
@@ -193,6 +200,7 @@ class Check {
   Where where_;
   bool lenient_;
   std::vector<std::string>& ignored_;
+  const RequestLimits& limits_;
 };
 
 // The values of the rows that do something, at the body's own level and one below.
@@ -222,8 +230,17 @@ int64_t integer_of(const json::value& value) {
   return static_cast<int64_t>(value.get_double());
 }
 
-void check_fields(json::object& body, Where where, bool lenient, std::vector<std::string>& ignored) {
-  Check(where, lenient, ignored).members(body, "", "");
+double most_of(const Field& field, const RequestLimits& limits) noexcept {
+  return field.limit == nullptr ? field.most : static_cast<double>(limits.*field.limit);
+}
+
+int64_t size_most_of(const Field& field, const RequestLimits& limits) noexcept {
+  return field.limit == nullptr ? field.size_most : limits.*field.limit;
+}
+
+void check_fields(json::object& body, Where where, bool lenient, std::vector<std::string>& ignored,
+                  const RequestLimits& limits) {
+  Check(where, lenient, ignored, limits).members(body, "", "");
 }
 
 Draft read_draft(const json::object& body, Where where, const GenerateOptions& defaults) {

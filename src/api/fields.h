@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "assay/generate.h"
+#include "assay/server.h"
 
 namespace assay::api {
 
@@ -42,9 +43,11 @@ struct Field {
   std::string_view path;  // "messages[].content"; a last part "*" is any name
   unsigned where = 0;
   unsigned types = 0;
-  double least = 0, most = 0;             // of a number; both 0: any
-  int64_t size_least = 0, size_most = 0;  // bytes of a string, items of an array, members of an object; most 0: any
-  std::string_view values = {};           // of a string: the allowed ones, between bars; empty: any
+  double least = 0, most = 0;               // of a number; both 0: any
+  int64_t size_least = 0, size_most = 0;    // bytes of a string, items of an array, members of an object; most 0: any
+  int64_t RequestLimits::*limit = nullptr;  // that most, or size_most, is; null: it is the same for every server
+  std::string_view flag = {};               // that raises this limit
+  std::string_view values = {};             // of a string: the allowed ones, between bars; empty: any
   bool required = false;
   std::string_view standard = {};  // what is meant where it is left out or null
   std::string_view about = {};
@@ -55,10 +58,13 @@ struct Field {
 };
 
 std::span<const Field> fields();
+double most_of(const Field& field, const RequestLimits& limits) noexcept;
+int64_t size_most_of(const Field& field, const RequestLimits& limits) noexcept;
 
 // Whether every member, however deep, is in the table, of its type and in its range; ApiError(400) that names it with
 // its path. lenient: members that are not in the table are taken out of the body and noted in `ignored`.
-void check_fields(boost::json::object& body, Where where, bool lenient, std::vector<std::string>& ignored);
+void check_fields(boost::json::object& body, Where where, bool lenient, std::vector<std::string>& ignored,
+                  const RequestLimits& limits = {});
 
 // After check_fields.
 Draft read_draft(const boost::json::object& body, Where where, const GenerateOptions& defaults);

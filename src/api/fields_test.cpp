@@ -144,7 +144,7 @@ TEST(Fields, ValuesReachTheOptions) {
 }
 
 TEST(Fields, TheDocumentHasEveryRow) {
-  const json::value document = json::parse(openapi_json("1"));
+  const json::value document = json::parse(openapi_json("1", {}, {}));
   EXPECT_EQ(document.at("openapi"), "3.1.0");
   for (const auto& [where, path] : {std::pair(kChat, "/v1/chat/completions"),
                                     {kCompletions, "/v1/completions"},

@@ -93,10 +93,10 @@ json::array list_of(std::string_view bars) {
   return list;
 }
 
-json::object schema_of(std::string_view path, Where where);
+json::object schema_of(std::string_view path, Where where, const RequestLimits& limits);
 
 // Members of the object at `path`, "" for the body.
-void add_members(json::object& schema, std::string_view path, Where where) {
+void add_members(json::object& schema, std::string_view path, Where where, const RequestLimits& limits) {
   json::object properties;
   json::array required;
   schema["additionalProperties"] = false;
@@ -106,23 +106,23 @@ void add_members(json::object& schema, std::string_view path, Where where) {
     const std::string_view name = dot == std::string_view::npos ? f.path : f.path.substr(dot + 1);
     if ((f.where & where) == 0 || parent != path || f.path.ends_with("[]")) continue;
     if (name == "*") {
-      schema["additionalProperties"] = schema_of(f.path, where);
+      schema["additionalProperties"] = schema_of(f.path, where, limits);
       schema["propertyNames"] = json::object{{"pattern", "^[0-9]{1,9}$"}};
       continue;
     }
-    properties[json::string_view(name.data(), name.size())] = schema_of(f.path, where);
+    properties[json::string_view(name.data(), name.size())] = schema_of(f.path, where, limits);
     if (f.required) required.emplace_back(json::string_view(name.data(), name.size()));
   }
   if (!properties.empty()) schema["properties"] = std::move(properties);
   if (!required.empty()) schema["required"] = std::move(required);
 }
 
-json::object typed(const Field& f, unsigned type, Where where) {
+json::object typed(const Field& f, unsigned type, Where where, const RequestLimits& limits) {
   json::object schema;
   const std::string item(std::string(f.path) + "[]");
-  const auto sizes = [&](const Field& limits, const char* least, const char* most) {
-    if (limits.size_least > 0) schema[least] = limits.size_least;
-    if (limits.size_most > 0) schema[most] = limits.size_most;
+  const auto sizes = [&](const Field& limited, const char* least, const char* most) {
+    if (limited.size_least > 0) schema[least] = limited.size_least;
+    if (const int64_t n = size_most_of(limited, limits); n > 0) schema[most] = n;
   };
   const auto all = fields();
   const auto row =
@@ -132,7 +132,7 @@ json::object typed(const Field& f, unsigned type, Where where) {
     case kInteger:
     case kNumber:
       schema["type"] = type == kInteger ? "integer" : "number";
-      if (f.least != 0 || f.most != 0) schema["minimum"] = f.least, schema["maximum"] = f.most;
+      if (f.least != 0 || f.most != 0) schema["minimum"] = f.least, schema["maximum"] = most_of(f, limits);
       break;
     case kString:
       schema["type"] = "string";
@@ -145,16 +145,16 @@ json::object typed(const Field& f, unsigned type, Where where) {
     case kArray:
       schema["type"] = "array";
       sizes(f, "minItems", "maxItems");
-      if (row != all.end()) schema["items"] = schema_of(item, where);
+      if (row != all.end()) schema["items"] = schema_of(item, where, limits);
       break;
     default:
       schema["type"] = "object";
-      if (!f.is_free) add_members(schema, f.path, where);
+      if (!f.is_free) add_members(schema, f.path, where, limits);
   }
   return schema;
 }
 
-json::object schema_of(std::string_view path, Where where) {
+json::object schema_of(std::string_view path, Where where, const RequestLimits& limits) {
   const auto all = fields();
   const auto& f =
       *std::find_if(all.begin(), all.end(), [&](const Field& x) { return (x.where & where) != 0 && x.path == path; });
@@ -169,7 +169,7 @@ json::object schema_of(std::string_view path, Where where) {
   }
   json::array choices;
   for (const unsigned type : std::array<unsigned, 6>{kBoolean, kInteger, kNumber, kString, kArray, kObject}) {
-    if ((f.types & type) != 0) choices.push_back(typed(f, type, where));
+    if ((f.types & type) != 0) choices.push_back(typed(f, type, where, limits));
   }
   if (!f.required && !f.path.ends_with("[]") && !f.path.ends_with("*"))
     choices.push_back(json::object{{"type", "null"}});
@@ -240,7 +240,7 @@ json::object error_json_of(const Status& status) {
   return response;
 }
 
-json::object operation_json(const Operation& operation) {
+json::object operation_json(const Operation& operation, const RequestLimits& limits) {
   json::object responses{{"200", done_json(operation)}};
   for (const Status& status : kStatuses) {
     if (has_status(operation, status)) responses[std::to_string(status.code)] = error_json_of(status);
@@ -254,7 +254,7 @@ json::object operation_json(const Operation& operation) {
   if (operation.is_open) result["security"] = json::array{json::object()};
   if (operation.body != 0) {
     json::object schema{{"type", "object"}};
-    add_members(schema, "", static_cast<Where>(operation.body));
+    add_members(schema, "", static_cast<Where>(operation.body), limits);
     result["requestBody"] =
         json::object{{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
   }
@@ -267,10 +267,10 @@ json::object operation_json(const Operation& operation) {
 
 }  // namespace
 
-std::string openapi_json(std::string_view version) {
+std::string openapi_json(std::string_view version, const RequestLimits& limits, json::object told_limits) {
   json::object paths;
   for (const Operation& operation : kOperations)
-    paths[operation.path] = json::object{{operation.method, operation_json(operation)}};
+    paths[operation.path] = json::object{{operation.method, operation_json(operation, limits)}};
   json::object document = json::parse(R"({"openapi": "3.1.0", "info": {"title": "assay"}, "servers": [{"url": "/"}],
       "security": [{}, {"bearer": []}, {"header": []}],
       "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}, "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"}}}})")
@@ -280,6 +280,7 @@ std::string openapi_json(std::string_view version) {
   info["description"] =
       "Every path is there with and without /v1, every GET also as HEAD. A field that does not stand here is refused. "
       "A key is needed where the server has any.";
+  info["x-limits"] = std::move(told_limits);
   document["paths"] = std::move(paths);
   document["components"].get_object()["schemas"] = answer_shapes();
   return json::serialize(document);

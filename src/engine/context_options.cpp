@@ -339,6 +339,7 @@ ops::ExecutorOptions executor_options(const ContextOptions& options) {
   executor.n_sequences = options.n_sequences + options.n_kept;
   executor.n_at_once = options.n_sequences;
   executor.n_positions_max = options.n_positions_max;
+  executor.gives_back_windows = options.gives_back_windows;
   if (options.n_kept > 0 && options.n_positions_max == 0)
     executor.n_positions_max = options.n_sequences * pages::pages_of(options.n_ctx) * pages::kPagePositions;
   executor.cache_k = cache_type(options.cache_k);

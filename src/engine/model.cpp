@@ -112,6 +112,8 @@ std::unique_ptr<Model::State> load_state(const std::string& path, const LoadOpti
   Laps laps;
   auto state = std::make_unique<Model::State>(path, gguf::File::open(path));
   if (overrides != nullptr) apply_overrides(*overrides, state->file);
+  for (size_t i = 0; overrides != nullptr && i < overrides->changes.size(); ++i)
+    state->overrides += overrides->changes[i] + "\n";
   LoadTiming& timing = state->load_timing;
   timing.open_ms = laps.lap();
   state->built = model::build_model(state->file);

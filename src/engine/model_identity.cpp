@@ -1,6 +1,7 @@
 // See model_identity.h.
 #include "engine/model_identity.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <xxhash.h>
@@ -9,12 +10,14 @@
 #include <fstream>
 #include <memory>
 #include <new>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/mapped_file.h"
 #include "engine/model_state.h"
+#include "pages/descriptor.h"
 
 namespace assay::engine {
 namespace {
@@ -47,10 +50,8 @@ pages::Digest digest_of_files(const std::vector<fs::path>& paths) {
   return {hash.high64, hash.low64};
 }
 
-}  // namespace
-
-pages::Digest model_identity(const Model& model, const fs::path& folder) {
-  const std::vector<fs::path> paths = model.state().file.paths();
+// Of the files as they are.
+pages::Digest identity_of_files(const std::vector<fs::path>& paths, const fs::path& folder) {
   std::string key;
   for (const fs::path& path : paths) {
     if (!key.empty()) key += '|';
@@ -64,9 +65,20 @@ pages::Digest model_identity(const Model& model, const fs::path& folder) {
     if (in >> std::hex >> digest[0] >> digest[1] && std::getline(in >> std::ws, rest) && rest == key) return digest;
   }
   const pages::Digest digest = digest_of_files(paths);
-  std::ofstream out(folder / kKept, std::ios::app);  // where it cannot be kept, the file is read again next time
-  out << fmt::format("{:016x} {:016x} {}\n", digest[0], digest[1], key);
+  const std::string line = fmt::format("{:016x} {:016x} {}\n", digest[0], digest[1], key);
+  const pages::Descriptor out(::open((folder / kKept).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (out.is_open()) write_whole(out, std::as_bytes(std::span(line)));  // else the file is read again next time
   return digest;
+}
+
+}  // namespace
+
+pages::Digest model_identity(const Model& model, const fs::path& folder) {
+  const pages::Digest of_files = identity_of_files(model.state().file.paths(), folder);
+  const std::string& overrides = model.state().overrides;
+  if (overrides.empty()) return of_files;
+  const std::string all = fmt::format("{:016x} {:016x}\n{}", of_files[0], of_files[1], overrides);
+  return pages::digest_of(std::as_bytes(std::span(all)));
 }
 
 }  // namespace assay::engine

@@ -9,7 +9,7 @@
 
 namespace assay::engine {
 
-// XXH3-128 over all shards' bytes. folder: where the digests of files seen before are kept, by path, size and time; a
+// XXH3-128 over all shards' bytes, and over what stands in the place of their metadata, where anything does. folder: where the digests of files seen before are kept, by path, size and time; a
 // file that changed is read again.
 pages::Digest model_identity(const Model& model, const std::filesystem::path& folder);
 

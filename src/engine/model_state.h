@@ -31,6 +31,7 @@ struct Model::State {
   int64_t weights_bytes = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string chat_template_source;
+  std::string overrides;  // of the file's metadata, a line each: with others it is another model. Empty: none
   std::shared_ptr<const ChatTemplate> chat_template;
   LoadTiming load_timing;
   std::exception_ptr chat_template_error;  // why the source could not be parsed

@@ -144,7 +144,11 @@ json::value read(std::string_view text, std::string_view what, const Limits& lim
   if (!ec) return parser.handler().take();
   const std::string& problem = parser.handler().problem;
   if (!problem.empty()) refuse("is refused: " + problem);
-  if (ec == json::error::too_deep) refuse(fmt::format("is refused: it is nested deeper than {}", limits.depth_max));
+  if (ec == json::error::too_deep) {
+    const std::string_view flag = limits.depth_raised_by;
+    refuse(fmt::format("is refused: it is nested deeper than {}{}{}{}", limits.depth_max, flag.empty() ? "" : ": ",
+                       flag, flag.empty() ? "" : " raises it"));
+  }
   throw Error(Errc::bad_request, fmt::format("{} is no JSON: {} at byte {}", what, ec.message(), n));
 }
 

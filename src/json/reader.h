@@ -11,6 +11,7 @@ namespace assay::json_text {
 struct Limits {
   int depth_max = 64;
   int64_t n_values_max = 1'000'000;
+  std::string_view depth_raised_by = {};  // a flag
 };
 
 // Error(bad_request), beginning with `what`, for what is no JSON, invalid UTF-8, a byte order mark, a lone surrogate,

@@ -7,9 +7,10 @@
 
 namespace assay::pages {
 
-CacheTables::CacheTables(int64_t n_tables, int64_t n_positions_max, int64_t n_pages, PageTables::FirstSeen first_seen)
+CacheTables::CacheTables(int64_t n_tables, int64_t n_positions_max, int64_t n_pages, PageTables::FirstSeen first_seen,
+                         int64_t n_window_pages)
     : first_seen_(std::move(first_seen)), all_(n_tables, n_positions_max, n_pages),
-      window_(has_windows() ? n_tables : 0, n_positions_max, has_windows() ? n_pages : 0) {}
+      window_(has_windows() ? n_tables : 0, n_positions_max, has_windows() ? n_window_pages : 0) {}
 
 CachePage CacheTables::page(int64_t table, int64_t i_page) const noexcept {
   return {all_.table(table)[i_page], has_windows() ? window_.table(table)[i_page] : PageTables::kNoPage};

@@ -1,6 +1,6 @@
 // The tables of a cache some of whose layers look back over a window alone: these have a pool and tables of their own,
-// of as many pages, so that what lies behind the window can be given back. No table of theirs holds more than the one
-// of the layers that see all positions.
+// so that what lies behind the window can be given back. No table of theirs holds more than the one of the layers that
+// see all positions; their pool may have fewer pages.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,9 @@ struct CacheCopies {
 
 class CacheTables {
  public:
-  // first_seen: of the layers with a window; empty where there are none.
-  CacheTables(int64_t n_tables, int64_t n_positions_max, int64_t n_pages, PageTables::FirstSeen first_seen);
+  // first_seen, n_window_pages: of the layers with a window; empty where there are none.
+  CacheTables(int64_t n_tables, int64_t n_positions_max, int64_t n_pages, PageTables::FirstSeen first_seen,
+              int64_t n_window_pages);
 
   bool has_windows() const noexcept { return static_cast<bool>(first_seen_); }
   const PageTables& all() const noexcept { return all_; }

@@ -164,7 +164,7 @@ class PageCopiesTest : public ::testing::Test {
   }
 
   LateMover mover_;
-  CacheTables tables_{kSequences, kPositions, kPoolPages, seen_before};
+  CacheTables tables_{kSequences, kPositions, kPoolPages, seen_before, kPoolPages};
   std::map<int64_t, std::vector<int>> held_;
   std::vector<std::unique_ptr<Saved>> saved_;  // outlive the copies
   int last_seed_ = 0;

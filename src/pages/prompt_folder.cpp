@@ -24,40 +24,6 @@ namespace fs = std::filesystem;
 constexpr uint64_t kPendingBytesMax = uint64_t{256} << 20;
 constexpr std::string_view kEnding = ".prefix";
 
-// A descriptor that is closed whatever happens.
-struct Descriptor {
-  int number;
-  explicit Descriptor(int n) : number(n) {}
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
-
-std::string reason() { return std::generic_category().message(errno); }
-
-bool write_whole(int descriptor, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return true;
-}
-
-bool read_whole(int descriptor, uint64_t at, std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pread(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += static_cast<uint64_t>(n);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return true;
-}
-
 int64_t whole_pages(int64_t n_tokens) noexcept { return n_tokens / kPagePositions; }
 
 std::string hex(const Digest& digest) { return fmt::format("{:016x}{:016x}", digest[0], digest[1]); }
@@ -73,18 +39,23 @@ Digest salt_digest(std::string_view salt) { return digest_of(std::as_bytes(std::
 
 }  // namespace
 
+void PromptFolder::make(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    fs::create_directories(folder, error);
+    if (!error) fs::permissions(folder, fs::perms::owner_all, error);
+  }
+  if (error || !fs::is_directory(folder, error)) {
+    throw Error(Errc::io, fmt::format("{}: needs a folder for saved prompts (--prompt-cache-dir): {}", folder.string(),
+                                      error ? error.message() : "it is no folder"));
+  }
+}
+
 PromptFolder::PromptFolder(fs::path folder, PromptOwner owner, uint64_t bytes_max,
                            std::function<void(std::string_view)> notice)
     : folder_(std::move(folder)), owner_(std::move(owner)), bytes_max_(bytes_max), notice_(std::move(notice)) {
+  make(folder_);
   std::error_code error;
-  if (!fs::exists(folder_, error)) {
-    fs::create_directories(folder_, error);
-    if (!error) fs::permissions(folder_, fs::perms::owner_all, error);
-  }
-  if (error || !fs::is_directory(folder_, error)) {
-    throw Error(Errc::io, fmt::format("{}: needs a folder for saved prompts (--prompt-cache-dir): {}", folder_.string(),
-                                      error ? error.message() : "it is no folder"));
-  }
   std::vector<std::pair<fs::file_time_type, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const fs::path& path = entry.path();
@@ -100,15 +71,25 @@ PromptFolder::PromptFolder(fs::path folder, PromptOwner owner, uint64_t bytes_ma
   std::sort(found.begin(), found.end());
   for (const auto& [time, path] : found) add_file(path, ++clock_);
   make_room(0);
+  remove_files();
   writer_ = std::thread([this] { write_all(); });
+  try {
+    reader_ = std::thread([this] { read_all(); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-PromptFolder::~PromptFolder() {
+PromptFolder::~PromptFolder() { end(); }
+
+void PromptFolder::end() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
   }
   changed_.notify_all();
+  if (reader_.joinable()) reader_.join();
   writer_.join();
 }
 
@@ -117,11 +98,11 @@ std::string PromptFolder::key_of(std::string_view salt) const { return hex(salt_
 std::optional<PromptHead> PromptFolder::read_head(const fs::path& path, uint64_t file_bytes) {
   try {
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.number < 0) throw Error(Errc::io, reason());
+    if (!file.is_open()) throw Error(Errc::io, reason());
     std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(kPromptFixedBytes, file_bytes)));
-    if (!read_whole(file.number, 0, bytes)) throw Error(Errc::io, "it cannot be read");
+    if (!read_whole(file, 0, bytes)) throw Error(Errc::io, "it cannot be read");
     bytes.resize(static_cast<size_t>(head_size(bytes, file_bytes)));
-    if (!read_whole(file.number, 0, bytes)) throw Error(Errc::io, "it cannot be read");
+    if (!read_whole(file, 0, bytes)) throw Error(Errc::io, "it cannot be read");
     return parse_head(bytes, file_bytes);
   } catch (const Error& error) {
     if (notice_) notice_(fmt::format("{} is left aside: {}", path.string(), error.what()));
@@ -148,11 +129,17 @@ void PromptFolder::add_file(const fs::path& path, int64_t last_used) {
 void PromptFolder::forget(int file, bool removes) {
   const auto found = files_.find(file);
   if (found == files_.end()) return;
+  if (removes) removed_.push_back(found->second.path);  // what can fail comes first
   tree_.remove(file);
   bytes_ -= found->second.bytes;
-  std::error_code error;
-  if (removes) fs::remove(found->second.path, error);
   files_.erase(found);
+  if (removes) changed_.notify_all();
+}
+
+void PromptFolder::remove_files() {
+  std::error_code error;
+  for (const fs::path& path : removed_) fs::remove(path, error);
+  removed_.clear();
 }
 
 // Until so many bytes more may be written.
@@ -168,41 +155,6 @@ void PromptFolder::make_room(uint64_t bytes) {
 int64_t PromptFolder::find(std::string_view salt, std::span<const TokenId> tokens) {
   const std::lock_guard lock(mutex_);
   return whole_pages(tree_.find(key_of(salt), tokens).n) * kPagePositions;
-}
-
-void PromptFolder::read(std::string_view salt, std::span<const TokenId> tokens, int64_t i_first,
-                        const std::function<bool(std::span<const std::byte> image)>& sink) {
-  const std::lock_guard lock(mutex_);
-  const PrefixTree::Hit hit = tree_.find(key_of(salt), tokens);
-  const int64_t n_pages = whole_pages(hit.n);
-  if (n_pages <= i_first) return;
-  Entry& entry = files_.at(hit.sequence);
-  entry.last_used = ++clock_;
-  const auto waits =
-      std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.file == hit.sequence; });
-  const Descriptor file(waits != pending_.end() ? -1 : ::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::vector<std::byte> whole(owner_.page_bytes);
-  std::string wrong;
-  if (waits == pending_.end() && file.number < 0) wrong = reason();
-  if (waits != pending_.end() && !waits->copies->wait()) wrong = "its pages cannot be read";
-  for (int64_t i = i_first; i < n_pages && wrong.empty(); ++i) {
-    const uint64_t at = entry.begins[static_cast<size_t>(i)];
-    const auto image = std::span(whole).first(static_cast<size_t>(entry.begins[static_cast<size_t>(i) + 1] - at));
-    if (waits != pending_.end()) {
-      std::ranges::copy(waits->image(static_cast<size_t>(i)), image.begin());
-    } else if (!read_whole(file.number, at, image)) {
-      wrong = "it cannot be read";
-    } else if (checksum_of(image) != entry.checksums[static_cast<size_t>(i)]) {
-      wrong = fmt::format("page {} is damaged: the checksum does not fit", i);
-    }
-    if (wrong.empty() && !sink(image)) break;
-  }
-  if (wrong.empty()) {
-    if (file.number >= 0) ::futimens(file.number, nullptr);  // used again, also for who opens the folder next
-    return;
-  }
-  if (notice_) notice_(fmt::format("{} is left aside: {}", entry.path.string(), wrong));
-  forget(hit.sequence, true);
 }
 
 void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens, const PageImages& images) {
@@ -235,11 +187,18 @@ void PromptFolder::keep(std::string_view salt, std::span<const TokenId> tokens, 
   }
   make_room(size);
   const int file = pending.file = ++last_file_;
-  const PrefixTree::Added added = tree_.add(key, tokens, file);
-  files_[file] = {path, size, head.checksums, begins, ++clock_};
+  pending_.push_back(std::move(pending));
+  PrefixTree::Added added;
+  try {
+    files_[file] = {path, size, head.checksums, begins, ++clock_};
+    added = tree_.add(key, tokens, file);
+  } catch (...) {
+    files_.erase(file);
+    pending_.pop_back();
+    throw;
+  }
   bytes_ += size;
   pending_bytes_ += size;
-  pending_.push_back(std::move(pending));
   if (added.replaced) forget(*added.replaced, true);
   changed_.notify_all();
 }
@@ -273,30 +232,34 @@ void PromptFolder::write(const Pending& pending) {
   };
   {
     const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (file.number < 0) return fail("it cannot be made");
-    if (!write_whole(file.number, pending.bytes.bytes())) return fail("its bytes");
-    if (::fsync(file.number) != 0) return fail("its bytes do not reach the disk");
+    if (!file.is_open()) return fail("it cannot be made");
+    if (!write_whole(file, pending.bytes.bytes())) return fail("its bytes");
+    if (::fsync(file.number()) != 0) return fail("its bytes do not reach the disk");
   }
   if (::rename(partial.c_str(), pending.path.c_str()) != 0) return fail("its name");
   const Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.number >= 0) ::fsync(folder.number);
+  if (folder.is_open()) ::fsync(folder.number());
 }
 
 void PromptFolder::write_all() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return ends_ || !pending_.empty(); });
-    if (pending_.empty()) return;
+    changed_.wait(lock, [this] { return ends_ || !pending_.empty() || !removed_.empty(); });
+    if (pending_.empty() && removed_.empty()) return;
     is_writing_ = true;
-    Pending& first = pending_.front();  // stays where it is: only this thread takes it out
+    std::vector<fs::path> removed = std::exchange(removed_, {});
+    Pending* const first = pending_.empty() ? nullptr : &pending_.front();  // only this thread takes it out
     lock.unlock();
-    if (make_whole(first)) write(first);
-    lock.lock();
-    const bool is_gone = !files_.contains(first.file);
     std::error_code error;
-    if (is_gone) fs::remove(first.path, error);  // replaced or dropped while it was written
-    pending_bytes_ -= first.bytes.size();
-    pending_.pop_front();
+    for (const fs::path& path : removed) fs::remove(path, error);
+    if (first != nullptr && make_whole(*first)) write(*first);
+    lock.lock();
+    if (first != nullptr) {
+      changed_.wait(lock, [first] { return first->n_readers == 0; });
+      if (!files_.contains(first->file)) removed_.push_back(first->path);  // replaced or dropped while it was written
+      pending_bytes_ -= first->bytes.size();
+      pending_.pop_front();
+    }
     is_writing_ = false;
     changed_.notify_all();
   }
@@ -304,7 +267,7 @@ void PromptFolder::write_all() {
 
 void PromptFolder::wait_written() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return pending_.empty() && !is_writing_; });
+  changed_.wait(lock, [this] { return pending_.empty() && removed_.empty() && !is_writing_; });
 }
 
 int64_t PromptFolder::n_files() const {

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
+#include <future>
 
 #include "assay/error.h"
 #include "pages/page_tables.h"
+#include "support/saved_pages.h"
 #include "support/temp_folder.h"
 
 namespace assay::pages {
@@ -45,10 +48,9 @@ class PromptFolderTest : public ::testing::Test {
   // Pages that come back, each checked.
   static int64_t read(PromptFolder& folder, std::string_view salt, const Tokens& of, int64_t i_first = 0) {
     int64_t i = i_first;
-    folder.read(salt, of, i_first, [&](std::span<const std::byte> image) {
+    test::read_saved(folder, salt, of, i_first, [&](std::span<const std::byte> image) {
       for (const std::byte b : image) EXPECT_EQ(b, fill_of(of.front(), i));
       ++i;
-      return true;
     });
     return i - i_first;
   }
@@ -87,10 +89,9 @@ TEST_F(PromptFolderTest, FoundAfterARestartByOwnerAndSaltAlone) {
 TEST_F(PromptFolderTest, PagesMayBeWithoutTheLayersThatHaveAWindow) {
   const auto sizes = [](PromptFolder& folder) {
     std::vector<uint64_t> list;
-    folder.read("", tokens(300, 5), 0, [&](std::span<const std::byte> image) {
+    test::read_saved(folder, "", tokens(300, 5), 0, [&](std::span<const std::byte> image) {
       for (const std::byte b : image) EXPECT_EQ(b, fill_of(5, static_cast<int64_t>(list.size())));
       list.push_back(image.size());
-      return true;
     });
     return list;
   };
@@ -158,6 +159,101 @@ TEST_F(PromptFolderTest, ADamagedFileIsAColdStart) {
   const auto folder = open();
   fs::remove(path);  // by another program, say
   EXPECT_EQ(read(*folder, "", tokens(128, 3)), 0);
+}
+
+// The thread that reads hangs: whoever looks, asks, keeps and gives up goes on.
+TEST_F(PromptFolderTest, ADiskThatHangsHoldsUpNobody) {
+  keep(*open(), "", tokens(128, 3));
+  const auto folder = open();
+  std::promise<void> turns;
+  std::atomic<int> n_before = 0;
+  folder->on_read({}, [&, turned = turns.get_future().share()] {
+    ++n_before;
+    turned.wait();
+  });
+  const int first = folder->begin_read("", tokens(128, 3), 0), second = folder->begin_read("", tokens(128, 3), 0);
+  while (n_before == 0) std::this_thread::yield();
+  EXPECT_FALSE(folder->take_page(first));
+  EXPECT_FALSE(folder->is_over(first));
+  EXPECT_EQ(folder->find("", tokens(128, 3)), 128);
+  keep(*folder, "", tokens(64, 700));
+  folder->wait_written();
+  EXPECT_EQ(folder->n_files(), 2);
+  folder->end_read(first);  // while its page is read
+  turns.set_value();
+  int64_t n = 0;
+  test::take_all_pages(*folder, second, [&](std::span<const std::byte> image) {
+    EXPECT_EQ(image.front(), fill_of(3, n));
+    ++n;
+  });
+  EXPECT_EQ(n, 2);
+  EXPECT_EQ(n_before, 3);
+}
+
+// Whoever asked for a damaged file's pages has those before the damage; one line says so.
+TEST_F(PromptFolderTest, ManyReadingsOfADamagedFileAreOneLine) {
+  keep(*open(), "", tokens(256, 3));
+  std::fstream file(files().front(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put('\x55');
+  file.close();
+  {
+    const auto folder = open();
+    std::promise<void> turns;
+    folder->on_read({}, [turned = turns.get_future().share()] { turned.wait(); });
+    std::vector<int> readings;
+    for (int i = 0; i < 3; ++i) readings.push_back(folder->begin_read("", tokens(256, 3), 0));
+    turns.set_value();
+    int64_t n = 0;
+    for (const int reading : readings) test::take_all_pages(*folder, reading, [&](auto) { ++n; });
+    EXPECT_EQ(n, 3);  // the first one's: the file is gone when the others' turn comes
+    EXPECT_EQ(folder->n_files(), 0);
+  }
+  EXPECT_EQ(notices_.size(), 1u);
+  EXPECT_TRUE(files().empty());
+}
+
+// A file that makes room for another one while it is read: what came stays, nothing comes after it, and nobody is told.
+TEST_F(PromptFolderTest, AFileThatIsDroppedEndsItsReadings) {
+  const auto folder = open(4 * (kBytes + 1000));
+  keep(*folder, "", tokens(192, 3));
+  folder->wait_written();
+  std::promise<void> turns;
+  std::atomic<int> n_before = 0;
+  folder->on_read({}, [&, turned = turns.get_future().share()] {
+    if (++n_before == 2) turned.wait();
+  });
+  const int reading = folder->begin_read("", tokens(192, 3), 0);
+  while (n_before < 2) std::this_thread::yield();
+  keep(*folder, "", tokens(192, 1000));
+  folder->wait_written();
+  turns.set_value();
+  int64_t n = 0;
+  test::take_all_pages(*folder, reading, [&](auto) { ++n; });
+  EXPECT_GE(n, 1);
+  EXPECT_LE(n, 2);  // the second page was found already
+  EXPECT_EQ(folder->find("", tokens(192, 3)), 0);
+  EXPECT_TRUE(notices_.empty());
+}
+
+TEST_F(PromptFolderTest, PagesAreReadAheadUpToALimit) {
+  constexpr uint64_t kLarge = 12 << 20;
+  PromptFolder folder(temp_ / "large", PromptOwner{{1, 2}, "exact", kLarge, 0}, 1 << 30, {});
+  std::atomic<int> n_before = 0;
+  folder.on_read({}, [&] { ++n_before; });
+  folder.keep("", tokens(256, 3),
+              {[](int64_t) { return true; }, [](int64_t, std::span<std::byte>, base::PendingCopies&) { return true; }});
+  const int one = folder.begin_read("", tokens(256, 3), 0), other = folder.begin_read("", tokens(256, 3), 2);
+  while (n_before < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(n_before, 2);  // 24 MiB; a third one would be above 32
+  int64_t n = 0;
+  test::take_all_pages(folder, one, [&](std::span<const std::byte> image) {
+    EXPECT_EQ(image.size(), kLarge);
+    ++n;
+  });
+  test::take_all_pages(folder, other, [&](auto) { ++n; });
+  EXPECT_EQ(n, 6);
 }
 
 TEST_F(PromptFolderTest, WhatAKilledProgramLeftIsSweptAway) {

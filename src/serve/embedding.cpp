@@ -53,6 +53,7 @@ EmbedOptions embed_options(const ServerOptions& options, const Context& served) 
   embed.context.n_sequences = 0;
   embed.context.n_positions_max = 0;
   embed.context.n_kept = 0;
+  embed.context.gives_back_windows = false;
   return embed;
 }
 

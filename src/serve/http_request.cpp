@@ -73,8 +73,10 @@ size_t RequestReader::feed_head(std::string_view bytes) {
     if (head_.size() > limits_.head_bytes) {
       const size_t line = head_.find('\n');
       if (line == std::string::npos)
-        throw HttpError(414, fmt::format("the target is longer than {} bytes", limits_.target_bytes));
-      throw HttpError(431, fmt::format("the headers are longer than {} bytes", limits_.head_bytes));
+        throw HttpError(414,
+                        fmt::format("the target is longer than {} bytes: --max-uri raises it", limits_.target_bytes));
+      throw HttpError(
+          431, fmt::format("the headers are longer than {} bytes: --max-header-bytes raises it", limits_.head_bytes));
     }
     return head_.size() - before;
   }
@@ -98,7 +100,7 @@ void RequestReader::read_head(std::string_view head) {
       read_request_line(line);
     } else {
       if (n_lines > limits_.n_headers + 1)
-        throw HttpError(431, fmt::format("there are more than {} headers", limits_.n_headers));
+        throw HttpError(431, fmt::format("there are more than {} headers: --max-headers raises it", limits_.n_headers));
       read_header(line);
     }
   }
@@ -116,7 +118,7 @@ void RequestReader::read_request_line(std::string_view line) {
     throw HttpError(400, "the version needs to be HTTP/1.1 or HTTP/1.0");
   request_.is_http_1_0 = version == "HTTP/1.0";
   if (request_.target.size() > limits_.target_bytes)
-    throw HttpError(414, fmt::format("the target is longer than {} bytes", limits_.target_bytes));
+    throw HttpError(414, fmt::format("the target is longer than {} bytes: --max-uri raises it", limits_.target_bytes));
   const bool is_plain =
       std::all_of(request_.target.begin(), request_.target.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   if (!request_.target.starts_with('/') || !is_plain)

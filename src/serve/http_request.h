@@ -11,14 +11,9 @@
 #include <utility>
 #include <vector>
 
-namespace assay::serve {
+#include "assay/server.h"
 
-struct HttpLimits {
-  size_t head_bytes = 32 << 10;
-  size_t n_headers = 64;
-  size_t target_bytes = 8 << 10;
-  size_t body_bytes = 16 << 20;
-};
+namespace assay::serve {
 
 // A request that is answered with an error and the end of the connection, since where the next one begins is not known.
 struct HttpError : std::runtime_error {
@@ -39,7 +34,7 @@ struct HttpRequest {
 
 class RequestReader {
  public:
-  explicit RequestReader(const HttpLimits& limits = {}) : limits_(limits) {}
+  explicit RequestReader(const RequestLimits& limits = {}) : limits_(limits) {}
 
   // Takes what belongs to this request and returns how many bytes that were. HttpError: 400, 413, 414, 431.
   size_t feed(std::string_view bytes);
@@ -62,7 +57,7 @@ class RequestReader {
   size_t feed_line(std::string_view bytes);
   void add_body(std::string_view bytes);
 
-  HttpLimits limits_;
+  RequestLimits limits_;
   HttpRequest request_;
   std::string head_, line_;
   bool has_head_ = false, expects_continue_ = false;

@@ -96,11 +96,11 @@ TEST(HttpRequest, LimitsNameThemselves) {
   EXPECT_THAT(outcome(kHead + "Content-Length: 99999999999999999999999\r\n\r\n"), HasSubstr("413"));
   std::string many = "GET / HTTP/1.1\r\nHost: a\r\n";
   for (int i = 0; i < 64; ++i) many += "X: y\r\n";
-  EXPECT_THAT(outcome(many + "\r\n"), HasSubstr("431 there are more than 64 headers"));
+  EXPECT_THAT(outcome(many + "\r\n"), HasSubstr("431 there are more than 64 headers: --max-headers"));
   EXPECT_THAT(outcome(std::string("GET / HTTP/1.1\r\nHost: a\r\nX: ") + std::string(40'000, 'a')),
-              HasSubstr("431 the headers are longer than 32768 bytes"));
+              HasSubstr("431 the headers are longer than 32768 bytes: --max-header-bytes"));
   EXPECT_THAT(outcome(std::string("GET /") + std::string(9'000, 'a') + " HTTP/1.1\r\nHost: a\r\n\r\n"),
-              HasSubstr("414"));
+              HasSubstr("414 the target is longer than 8192 bytes: --max-uri"));
   EXPECT_THAT(outcome(std::string("GET /") + std::string(100'000, 'a')), HasSubstr("414"));
   RequestReader small({.head_bytes = 1000, .n_headers = 4, .target_bytes = 100, .body_bytes = 10});
   EXPECT_THROW(

@@ -181,22 +181,25 @@ int64_t Server::State::retry_after_s() const {
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(scheduler.figures().wait_ms / 1000)));
 }
 
+std::vector<serve::Limit> Server::State::limits() const {
+  const SchedulerFigures f = scheduler.figures();
+  return serve::limits_of(options, f.n_waiting_max, scheduler.context().n_ctx(), f.n_positions);
+}
+
 std::string Server::State::props() const {
   const Context& context = scheduler.context();
   const ContextOptions& o = context.options();
-  const SchedulerFigures f = scheduler.figures();
   const SamplerOptions& s = options.defaults.sampling;
   return fmt::format(
       R"({{"default_generation_settings":{{"n_ctx":{},"params":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"repeat_penalty":{},"n_predict":{}}}}},)"
       R"("total_slots":{},"model_alias":{},"model_path":{},"chat_template":{},"build_info":{},)"
-      R"("limits":{{"queue":{},"body_bytes":{},"headers":{},"header_bytes":{},"target_bytes":{},"json_depth":64,"connections":{},"request_seconds":{},"n":8,"stop":16,"top_logprobs":20,"logit_bias":1024,"tools":128}},{},)"
+      R"("limits":{},{},)"
       R"("numerics":{{"mode":"{}","activation_bits":{},"cache_k":"{}","cache_v":"{}","kernels":{}}},"system_fingerprint":"{}"}})",
       context.n_ctx(), s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, options.defaults.n_predict,
       o.n_sequences, api::json_quoted(api.options().names.front()), api::json_quoted(api.options().names.front()),
-      api::json_quoted(api.template_source()), api::json_quoted("assay " + options.version), f.n_waiting_max,
-      limits.body_bytes, limits.n_headers, limits.head_bytes, limits.target_bytes, options.n_connections_max,
-      options.request_s_max, api.habits(), name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
-      api::json_quoted(context.kernels()), api.options().fingerprint);
+      api::json_quoted(api.template_source()), api::json_quoted("assay " + options.version),
+      boost::json::serialize(serve::values_of(limits())), api.habits(), name(o.numerics), o.activation_bits,
+      name(o.cache_k), name(o.cache_v), api::json_quoted(context.kernels()), api.options().fingerprint);
 }
 
 // Everything but what takes a body.
@@ -227,7 +230,9 @@ std::optional<serve::Response> Server::State::quick(const serve::HttpRequest& re
   if (path == "/metrics")
     return serve::Response{200, metrics.text(scheduler.figures(), static_cast<int64_t>(connections.size())),
                            "text/plain; version=0.0.4"};
-  if (path == "/openapi.json") return serve::Response{200, api::openapi_json(options.version)};
+  if (path == "/openapi.json")
+    return serve::Response{200,
+                           api::openapi_json(options.version, options.limits, serve::values_and_flags_of(limits()))};
   return std::nullopt;
 }
 

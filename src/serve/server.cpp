@@ -46,6 +46,7 @@ api::ApiOptions api_options(const Model& model, const ServerOptions& o, const Co
   a.parts_reasoning = o.parts_reasoning;
   a.n_reasoning_max = o.n_reasoning_max;
   a.lenient = o.lenient;
+  a.limits = o.limits;
   a.n_ctx = context.n_ctx();
   a.fingerprint = api::fingerprint(context);
   return a;
@@ -82,7 +83,6 @@ Server::State::State(std::shared_ptr<const Model> loaded, const ServerOptions& a
       api(model, api_options(*model, options, scheduler.context())), access(options) {
   if (model->tokenizer() == nullptr)
     throw Error(Errc::bad_request, "the model was loaded without its tokenizer, which a server needs");
-  limits.body_bytes = options.body_bytes_max;
   if (!options.certificate_file.empty()) tls = serve::tls_context(options.certificate_file, options.key_file);
   listen();
 }
@@ -120,7 +120,10 @@ asio::awaitable<void> Server::State::accept() {
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
       continue;
     }
-    if (static_cast<int64_t>(connections.size()) >= options.n_connections_max) continue;  // closed at once
+    if (static_cast<int64_t>(connections.size()) >= options.n_connections_max) {
+      turn_away(socket);
+      continue;
+    }
     socket.set_option(tcp::no_delay(true), ec);
     const auto c = std::make_shared<Connection>(std::move(socket));
     const tcp::endpoint local = c->socket.local_endpoint(ec);
@@ -135,6 +138,20 @@ asio::awaitable<void> Server::State::accept() {
                      connections.erase(c);
                    });
   }
+}
+
+// Closed at once, with a word where that costs no wait: a new connection has room for it.
+void Server::State::turn_away(tcp::socket& socket) {
+  ++metrics.refused["connections"];
+  if (tls != nullptr) return;  // it could not be read
+  serve::Response response = serve::error_response(api::ApiError(
+      503, fmt::format("there are {} connections: --max-connections raises it", options.n_connections_max), "",
+      "connections"));
+  const std::string text = serve::head_text(response, true, false) + response.body;
+  boost::system::error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
 // Where descriptors are short, who has waited the longest without a request goes. False: nobody waits so.
@@ -278,7 +295,7 @@ asio::awaitable<void> Server::State::serve_connection(std::shared_ptr<Connection
   bool goes_on = co_await greet(*c);
   if (!goes_on) co_return;
   while (goes_on) {
-    serve::RequestReader reader(limits);
+    serve::RequestReader reader(options.limits);
     Exchange e;
     e.id = fmt::format("{:016x}", ++n_requests);
     std::optional<api::ApiError> refusal;

@@ -24,6 +24,7 @@
 #include "serve/access.h"
 #include "serve/flow.h"
 #include "serve/http_request.h"
+#include "serve/limits.h"
 #include "serve/metrics.h"
 
 namespace assay {
@@ -129,12 +130,14 @@ struct Server::State {
   void measure(const serve::Flow::Item& item, const serve::Exchange& e, serve::Progress& progress);
   void cancel(const std::vector<RequestId>& ids);
   void client_gone(serve::Exchange& e, const std::vector<RequestId>& ids, const std::vector<serve::Progress>& choices);
+  void turn_away(boost::asio::ip::tcp::socket& socket);
   bool make_room_for_connections();
 
   // routes.cpp
   void check_access(const serve::HttpRequest& request, serve::Exchange& e, const std::string& local) const;
   std::optional<serve::Response> quick(const serve::HttpRequest& request);
   std::string props() const;
+  std::vector<serve::Limit> limits() const;
   int64_t retry_after_s() const;
 
   ServerOptions options;
@@ -143,7 +146,6 @@ struct Server::State {
   api::Api api;
   serve::Access access;
   serve::Metrics metrics;
-  serve::HttpLimits limits;
   std::unique_ptr<boost::asio::ssl::context> tls;  // null: HTTP in the clear
   boost::asio::io_context io{1};
   serve::Bell bell{io};

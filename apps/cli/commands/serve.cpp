@@ -11,6 +11,7 @@
 #include "assay/version.h"
 #include "commands.h"
 #include "flags/draft_flags.h"
+#include "flags/limit_flags.h"
 #include "flags/options.h"
 #include "flags/override_flag.h"
 #include "flags/reasoning_flags.h"
@@ -26,11 +27,12 @@ struct ServeFlags {
   SamplingFlags sampling;
   DraftFlags drafts;
   ReasoningFlags reasoning;
+  LimitFlags limits;
   std::optional<std::string> chat_template, chat_template_file, key, key_file, pooling, prompt_folder, certificate,
       certificate_key;
   std::vector<std::string> aliases, allowed_hosts, origins;
   std::string host = "127.0.0.1";
-  int64_t port = 8080, n_parallel = 4, n_queue = 0, body_max = 16 << 20, n_connections = 1024, n_positions = 0;
+  int64_t port = 8080, n_parallel = 4, n_queue = 0, n_positions = 0;
   std::optional<double> swap_gb;
   double prompt_folder_gb = 8, gap_ms = 250, drain_s = 30, request_s = 600;
   bool no_key = false, no_cache = false, shares_cache = false, lenient = false, quiet = false, logs_prompts = false;
@@ -81,8 +83,7 @@ struct ServeFlags {
     flags.value("--max-gap-ms", gap_ms, "MS", "A step with prompts is kept this short while answers wait");
     flags.value("--request-timeout", request_s, "S", "From a request's coming to its answer's end");
     flags.value("--drain-timeout", drain_s, "S", "For answers to finish after a signal");
-    flags.value("--max-body", body_max, "BYTES", "Of a request");
-    flags.value("--max-connections", n_connections, "N", "Open at a time");
+    limits.add(flags);
     flags.on("--log-disable", quiet, "No line on standard error for each request");
     flags.on("--log-prompts", logs_prompts, "That line has the texts of the prompts too");
     sampling.add(flags);
@@ -100,8 +101,6 @@ struct ServeFlags {
     in_range("--port", port, 0, 65535);
     in_range("-np", n_parallel, 1, 1024);
     in_range("--max-queue", n_queue, 0, 1 << 20);
-    in_range("--max-body", body_max, 1, int64_t{1} << 30);
-    in_range("--max-connections", n_connections, 1, 1 << 20);
     in_range("--max-total-tokens", n_positions, 0, int64_t{1} << 40);
     positive("--prompt-cache-size", prompt_folder_gb);
     if (swap_gb && !(*swap_gb >= 0 && *swap_gb <= 1e6))
@@ -149,8 +148,7 @@ struct ServeFlags {
     o.share_cache = shares_cache;
     o.lenient = lenient;
     o.log_prompts = logs_prompts;
-    o.body_bytes_max = static_cast<size_t>(body_max);
-    o.n_connections_max = n_connections;
+    limits.set(o);
     o.request_s_max = request_s;
     o.drain_s_max = drain_s;
     o.version = ASSAY_VERSION;

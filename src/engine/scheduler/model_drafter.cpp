@@ -31,6 +31,7 @@ ContextOptions draft_context(const Context& target) {
   options.n_outputs_max = options.n_sequences;
   options.n_positions_max = 0;
   options.n_kept = 0;
+  options.gives_back_windows = false;
   options.n_gpu_layers = -1;
   options.devices.clear();
   options.device_shares.clear();

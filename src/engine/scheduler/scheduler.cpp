@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "engine/context_options.h"
@@ -54,6 +53,7 @@ ContextOptions context_options(const SchedulerOptions& asked, const std::shared_
                     "positions (-c) fits",
                     options.n_positions_max, options.n_ctx));
   }
+  options.gives_back_windows = true;
   // A sequence with states takes memory of its own: where one request runs at a time its place is what is kept.
   const bool keeps_place = options.n_sequences == 1 && !model->state().built.plan.states.empty();
   if (engine::has_pages(options, *model) && asked.caches_prompts && !options.embeddings && !keeps_place) {
@@ -102,8 +102,7 @@ std::unique_ptr<pages::PromptFolder> prompt_folder(const SchedulerOptions& optio
   if (options.prompt_folder_bytes_max < 1)
     throw Error(Errc::bad_request, "saved prompts (--prompt-cache-size): needs more than 0 bytes");
   const ContextOptions& o = context.options();
-  std::error_code error;
-  std::filesystem::create_directories(options.prompt_folder, error);  // a folder that cannot be made is refused below
+  pages::PromptFolder::make(options.prompt_folder);
   pages::PromptOwner owner{
       engine::model_identity(context.model(), options.prompt_folder),
       fmt::format("{}/{} K {} V {}{}", name(o.numerics),
@@ -132,6 +131,7 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
       swap(swap_bytes(asked, context, tables)), drafter(engine::make_drafter(asked.drafts, context)),
       folder(prompt_folder(asked, context, tables)) {
   options.context.on_load = {};  // what it refers to may be gone
+  if (folder != nullptr) folder->on_read([this] { tell_news(); });
   const int64_t n = context.options().n_sequences;
   if (n > context.options().n_ubatch || n > context.options().n_outputs_max) {
     throw Error(Errc::bad_request, fmt::format("{} requests at once need batches of as many tokens: -ub is {}", n,
@@ -157,6 +157,12 @@ Scheduler::State::State(std::shared_ptr<const Model> model, const SchedulerOptio
   figures.n_pages = tables.n_pages();
   figures.n_pages_free = tables.has_pages() ? tables.n_pages_free() : 0;
   if (drafter != nullptr) figures.n_accepted_at.resize(static_cast<size_t>(options.drafts.n_max));
+}
+
+void Scheduler::State::tell_news() {
+  const std::lock_guard lock(mutex);
+  has_news = true;
+  changed.notify_all();
 }
 
 void Scheduler::State::notice(std::string_view line) const {
@@ -187,6 +193,7 @@ std::optional<RequestId> Scheduler::submit(Request request, RequestSink sink) {
     s.waiting.erase(id);
     throw;
   }
+  s.has_news = true;
   s.changed.notify_all();
   return id;
 }
@@ -196,6 +203,7 @@ bool Scheduler::cancel(RequestId id) {
   const std::lock_guard lock(s.mutex);
   if (!s.waiting.contains(id) && !s.runs(id)) return false;
   s.cancelled_ids.insert(id);
+  s.has_news = true;
   s.changed.notify_all();
   return true;
 }
@@ -212,7 +220,7 @@ void Scheduler::resume(RequestId id) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   if (s.held_ids.erase(id) == 0) return;
-  s.has_resumed = true;
+  s.has_resumed = s.has_news = true;
   s.changed.notify_all();
 }
 
@@ -221,6 +229,7 @@ void Scheduler::cancel_all() {
   const std::lock_guard lock(s.mutex);
   s.cancelled_ids.insert(s.running_ids.begin(), s.running_ids.end());
   for (const auto& [id, job] : s.waiting) s.cancelled_ids.insert(id);
+  s.has_news = true;
   s.changed.notify_all();
 }
 

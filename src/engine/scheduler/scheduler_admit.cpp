@@ -40,7 +40,7 @@ bool Scheduler::State::take_commands(Jobs& ended, std::set<RequestId>& cancelled
   for (const Jobs* jobs : {&running, &parked, &held}) {
     for (const auto& job : *jobs) job->is_held = held_ids.contains(job->id);
   }
-  has_resumed = false;
+  has_resumed = has_news = false;
   return true;
 }
 
@@ -148,7 +148,6 @@ void Scheduler::State::admit() {
       continue;
     }
     running.push_back(std::move(job));
-    follow_others(*running.back());
     tell_start(*running.back());
   }
 }
@@ -158,48 +157,18 @@ void Scheduler::State::start(Job& job) {
   swap.restore(job.id, tables, job.sequence, job.tokens);
   job.n_read_from = tables.n_positions(job.sequence);
   if (job.started != Clock::time_point()) return;  // it is back
-  read_saved(job);
+  follow_others(job, n_saved(job));
+  if (job.follows == 0 && read_saved(job)) return;
+  set_off(job);
+}
+
+// What its prompt need not be read for is there, as far as it does not follow another one.
+void Scheduler::State::set_off(Job& job) {
   job.n_read_from = tables.n_positions(job.sequence);
-  job.n_cached = job.n_prompt_run = tables.n_positions(job.sequence);
-  job.started = Clock::now();
+  job.n_cached = job.n_prompt_run = std::min(job.n_prompt, job.n_read_from);
+  if (job.started != Clock::time_point()) return;
   job.answer.start(job.tokens);
-}
-
-// More of the prompt than the cache has, from the folder.
-void Scheduler::State::read_saved(Job& job) {
-  if (folder == nullptr) return;
-  const std::span<const TokenId> wanted(job.tokens.data(), job.tokens.size() - 1);
-  const int64_t n_before = tables.n_positions(job.sequence), page = tables.page_positions();
-  if (folder->find(job.request.salt, wanted) < n_before + page) return;
-  tables.truncate_to_page(job.sequence);
-  const int64_t i_first = tables.n_positions(job.sequence) / page;
-  folder->read(job.request.salt, wanted, i_first, [&](std::span<const std::byte> image) {
-    const int64_t at = tables.n_positions(job.sequence);
-    return tables.make_room(1) &&
-           tables.append_page(job.sequence, wanted.subspan(static_cast<size_t>(at), static_cast<size_t>(page)), image);
-  });
-  tables.truncate(job.sequence, tables.n_positions(job.sequence));  // as far as the windows before it were saved
-  const std::lock_guard lock(mutex);
-  figures.n_prompt_tokens_read += std::max<int64_t>(tables.n_positions(job.sequence) - n_before, 0);
-}
-
-void Scheduler::State::save(const Job& job) {
-  if (folder == nullptr || job.sequence < 0) return;
-  try {
-    tables.give_back_windows(job.sequence);  // what the cache does not keep is not saved either
-    const auto has_window = [&](int64_t i_page) {
-      return tables.image_bytes(job.sequence, i_page) == tables.page_bytes();
-    };
-    folder->keep(job.request.salt, tables.tokens(job.sequence),
-                 {has_window, [&](int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) {
-                    return tables.begin_read_page(job.sequence, i_page, image, copies);
-                  }});
-  } catch (const std::bad_alloc&) {
-    notice("a prompt is not saved: no memory");
-  } catch (const Error& error) {
-    if (error.code != Errc::out_of_memory) throw;
-    notice(std::string("a prompt is not saved: ") + error.what());
-  }
+  job.started = Clock::now();
 }
 
 int64_t Scheduler::State::n_in_common(const Job& job, const Job& other) {
@@ -207,12 +176,13 @@ int64_t Scheduler::State::n_in_common(const Job& job, const Job& other) {
 }
 
 // Where another request reads the beginning of the same prompt just now, this one waits for it: choices of one prompt
-// are forks of one reading.
-void Scheduler::State::follow_others(Job& job) {
+// are forks of one reading. n_saved: what a file has of it is not waited for.
+void Scheduler::State::follow_others(Job& job, int64_t n_saved) {
   if (!tables.has_pages() || !options.caches_prompts || job.has_started) return;
   for (const auto& other : running) {
     if (other.get() == &job || other->follows != 0 || other->request.salt != job.request.salt) continue;
     const int64_t n_common = n_in_common(job, *other);
+    if (n_common < n_saved) continue;
     if (n_common - tables.n_positions(job.sequence) < tables.page_positions() ||
         n_common <= tables.n_positions(other->sequence))
       continue;
@@ -230,7 +200,7 @@ void Scheduler::State::catch_up(Job& job) {
   if (found != running.end()) {
     const Job& other = **found;
     const int64_t n_common = n_in_common(job, other), n_read = tables.n_positions(other.sequence);
-    if (n_read < n_common) return;
+    if (other.reading != 0 || n_read < n_common) return;
     tables.make_room(1);
     try {
       if (tables.n_usable(other.sequence, n_common) > tables.n_positions(job.sequence)) {
@@ -240,11 +210,10 @@ void Scheduler::State::catch_up(Job& job) {
     } catch (const std::bad_alloc&) {
       // it reads by itself what it could not take
     }
-    job.n_read_from = tables.n_positions(job.sequence);
-    job.n_cached = job.n_prompt_run = std::min(job.n_prompt, job.n_read_from);
+    set_off(job);
   }
   job.follows = 0;
-  tell_start(job);
+  if (found != running.end() || !read_saved(job)) tell_start(job);
 }
 
 // Sees that there are pages for the batch: drops what nobody uses, then takes the place of a running request. True:
@@ -280,7 +249,7 @@ void Scheduler::State::set_unready_aside() {
   bool one_runs = false;
   for (const auto& job : running) {
     job->is_stalled = !tables.is_ready(job->sequence);
-    one_runs = one_runs || (job->follows == 0 && !job->is_stalled);
+    one_runs = one_runs || !(job->waits() || job->is_stalled);
   }
   for (const auto& job : running) job->is_stalled = job->is_stalled && one_runs;
 }
@@ -297,13 +266,12 @@ engine::Job* Scheduler::State::victim(bool with_protected) {
 
 // True: what it had in the cache is kept in memory.
 bool Scheduler::State::leave_place(Job& job) {
+  end_reading(job);
   const bool is_kept = tables.has_pages() && swap.save(job.id, tables, job.sequence);
   if (drafter != nullptr) drafter->over(job.id);
   tables.give_back(std::exchange(job.sequence, -1));
-  if (job.follows != 0) {
-    job.follows = 0;
-    tell_start(job);
-  }
+  job.follows = 0;
+  if (job.started != Clock::time_point()) tell_start(job);  // else it begins anew, with what was kept
   return is_kept;
 }
 
@@ -320,12 +288,13 @@ void Scheduler::State::preempt(Job& job) {
 
 // Told once, when it is known how much of the prompt the cache had.
 void Scheduler::State::tell_start(Job& job) {
-  if (job.has_started || job.follows != 0) return;
+  if (job.has_started || job.waits()) return;
   job.has_started = true;
   {
     const std::lock_guard lock(mutex);
     figures.n_prompt_tokens += job.n_prompt;
     figures.n_prompt_tokens_cached += job.n_cached;
+    figures.n_prompt_tokens_read += std::min(job.n_saved, job.n_cached);
     queue.charge(job.request.client, job.n_prompt - job.n_cached);
   }
   emit(job, RequestStarted{job.n_prompt, job.n_cached, ms_between(job.submitted, job.started)});

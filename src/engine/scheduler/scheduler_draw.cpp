@@ -177,6 +177,7 @@ void Scheduler::State::tell_progress(Job& job) {
 
 // Its place and its numbers are given back before anybody hears of its end.
 void Scheduler::State::release(Job& job) {
+  end_reading(job);
   swap.drop(job.id);
   if (drafter != nullptr) drafter->over(job.id);
   save(job);
@@ -203,6 +204,7 @@ void Scheduler::State::finish(Job& job, FinishReason reason, bool context_full) 
     finished.stop_string = *stop;
     if (reason == FinishReason::length) reason = FinishReason::stop;
   }
+  end_reading(job);
   finished.reason = reason;
   finished.context_full = context_full && reason == FinishReason::length;
   finished.n_prompt = job.n_prompt;

@@ -12,6 +12,11 @@ TEST_F(LongRandomSchedule, EndsWithEveryAnswerAndNoPage) {
   for (uint64_t seed = 1; seed <= test::rounds<uint64_t>(8, 1); ++seed) walk(10'000, seed);
 }
 
+TEST_F(LongRandomSchedule, WithSavedPromptsEndsWithEveryAnswerAndNoPage) {
+  saves_ = true;
+  for (uint64_t seed = 1; seed <= test::rounds<uint64_t>(2, 1); ++seed) walk(10'000, seed);
+}
+
 TEST_F(LongRandomSchedule, OfAModelWithWindowsEndsWithEveryAnswerAndNoPage) {
   const auto path = test::shared("goldens/arch/gemma2.gguf");
   ASSAY_REQUIRE_FILE(path);

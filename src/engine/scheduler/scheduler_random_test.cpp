@@ -20,6 +20,20 @@ TEST_F(ShortRandomSchedule, OfAModelWithWindowsEndsWithEveryAnswerAndNoPage) {
   for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(250, seed);
 }
 
+// A pool this small keeps little of what is over: the beginnings that come again are read from files.
+TEST_F(ShortRandomSchedule, WithSavedPromptsEndsWithEveryAnswerAndNoPage) {
+  saves_ = true;
+  for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 2); ++seed) walk(400, seed);
+}
+
+TEST_F(ShortRandomSchedule, WithSavedPromptsAndWindowsEndsWithEveryAnswerAndNoPage) {
+  const auto path = test::shared("goldens/arch/gemma2.gguf");
+  ASSAY_REQUIRE_FILE(path);
+  model_ = Model::load(path.string(), {.tokenizer = false});
+  saves_ = true;
+  for (uint64_t seed = 1; seed <= test::unless_sanitized<uint64_t>(4, 1); ++seed) walk(400, seed);
+}
+
 // States, which forks take along: hits end where these are known, and nothing is kept elsewhere.
 TEST_F(ShortRandomSchedule, OfAModelWithStatesEndsWithEveryAnswerAndNoPage) {
   const auto path = test::shared("goldens/arch/qwen35.gguf");

@@ -1,18 +1,23 @@
 // What a Scheduler holds. The lock guards what several threads touch (what waits, who is cancelled, the figures); what
 // runs belongs to the thread that steps. scheduler.cpp: the doors; scheduler_admit.cpp: who has a place;
-// scheduler_step.cpp: a batch; scheduler_draw.cpp: what comes of it.
+// scheduler_saved.cpp: prompts that are read back from files and written there; scheduler_step.cpp: a batch;
+// scheduler_draw.cpp: what comes of it.
 #pragma once
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <span>
 #include <vector>
 
 #include "assay/scheduler.h"
+#include "base/aligned_buffer.h"
+#include "base/pending_copies.h"
 #include "engine/sampling/answer.h"
 #include "engine/scheduler/draft_pace.h"
 #include "engine/scheduler/drafter.h"
@@ -50,6 +55,9 @@ struct Job {
   int64_t n_prompt_run = 0;  // of the prompt, the cached ones among them
   int64_t n_passed = 0;      // prompt tokens of others that went before its own: what makes it older
   RequestId follows = 0;     // it waits until this one has read what they have in common, and takes it from there
+  int reading = 0;           // its number, while pages of its prompt come from the folder; 0: none do
+  int64_t n_read_on = 0;     // positions that it had when this began
+  int64_t n_saved = 0;       // that came from there
   bool is_stalled = false;   // left out of this step for want of pages, or until its own are back
   bool is_held = false;      // its listener does not keep up: it stands aside once it has drawn
   bool is_aside = false;     // it does
@@ -64,7 +72,14 @@ struct Job {
   Job(Request r, RequestSink s, const Model& model);
   int64_t n_tokens() const noexcept { return static_cast<int64_t>(tokens.size()); }
   int64_t n_answer() const noexcept { return static_cast<int64_t>(answer.ids().size()); }
+  bool waits() const noexcept { return follows != 0 || reading != 0; }  // for others to read its prompt
   bool late(Clock::time_point now) const noexcept { return request.deadline && now > *request.deadline; }
+};
+
+// An image of a page from the folder, until it has reached its page.
+struct ComingPage {
+  base::AlignedBuffer image;
+  std::unique_ptr<base::PendingCopies> copies;  // whose end is waited for before the image goes
 };
 
 // A request's tokens in a batch.
@@ -110,11 +125,10 @@ struct Scheduler::State {
   std::unique_ptr<Job> next_job();
   bool has_room_for(const Job& job) const;
   void start(Job& job);
-  void read_saved(Job& job);
-  void save(const Job& job);
+  void set_off(Job& job);
   // Of a request's tokens, but for the last, how many are the first ones of another's as well.
   static int64_t n_in_common(const Job& job, const Job& other);
-  void follow_others(Job& job);
+  void follow_others(Job& job, int64_t n_saved);
   void catch_up(Job& job);
   bool take_pages();
   void set_unready_aside();
@@ -123,6 +137,15 @@ struct Scheduler::State {
   bool leave_place(Job& job);
   void set_held_aside();
   void bring_resumed_back();
+
+  // Prompts in files.
+  int64_t n_saved(const Job& job) const;
+  bool read_saved(Job& job);
+  void take_saved();
+  bool take_saved_pages(Job& job);
+  void end_reading(Job& job);
+  void await_saved();
+  void save(const Job& job);
 
   // A batch.
   bool step();
@@ -163,13 +186,13 @@ struct Scheduler::State {
   void fail_batch(const Error& error);
   void drop(const Job* job);
   void notice(std::string_view line) const;
+  void tell_news();
 
   SchedulerOptions options;
   Context context;
   engine::SequenceTables tables;
   engine::SwapStore swap;
-  std::unique_ptr<engine::Drafter> drafter;     // null: none
-  std::unique_ptr<pages::PromptFolder> folder;  // null: none
+  std::unique_ptr<engine::Drafter> drafter;  // null: none
   engine::StepCost cost;
   Jobs running;  // in the order they came in; null: over
   Jobs parked;   // go before what waits, the last one first: preempted, or next and short of pages
@@ -179,9 +202,10 @@ struct Scheduler::State {
   std::vector<engine::BatchPart*> first_draws;  // of draw_first, kept
   std::vector<Job*> prompts;                    // of add_prompts, kept
   std::vector<engine::DraftAsk> asks;
-  int64_t n_outputs = 0;     // of the batch
-  RunRequest request;        // of the batch at work: the best logits that the context finds by itself
-  engine::BatchMasks masks;  // of the batch at work
+  std::deque<engine::ComingPage> coming;  // in their order
+  int64_t n_outputs = 0;                  // of the batch
+  RunRequest request;                     // of the batch at work: the best logits that the context finds by itself
+  engine::BatchMasks masks;               // of the batch at work
 
   mutable std::mutex mutex;
   std::condition_variable_any changed;
@@ -190,9 +214,12 @@ struct Scheduler::State {
   std::vector<RequestId> running_ids;  // of running, parked and held
   std::set<RequestId> cancelled_ids, held_ids;
   bool has_resumed = false;  // since the last step
+  bool has_news = false;     // the same of anything that a step looks at
   RequestId last_id = 0;
   SchedulerFigures figures;
   double service_ms = 0;  // of requests lately, from start to end
+
+  std::unique_ptr<pages::PromptFolder> folder;  // null: none. The last: its thread tells the others of pages
 };
 
 }  // namespace assay

@@ -45,7 +45,7 @@ void Scheduler::State::guess() {
   const int64_t share = n_running > 0 ? std::max<int64_t>(room / n_running, 0) : 0;
   for (const auto& job : running) {
     job->guesses.clear();
-    if (job->follows != 0 || job->is_stalled || is_reading(*job) || job->request.make_room) continue;
+    if (job->waits() || job->is_stalled || is_reading(*job) || job->request.make_room) continue;
     const int64_t n = job->pace.next(std::min(n_guesses_max(*job), share));
     if (n > 0) asks.push_back({job->id, job->tokens, job->n_prompt, n, &job->request.generate, &job->guesses});
   }
@@ -77,7 +77,7 @@ void Scheduler::State::build_batch() {
 
 void Scheduler::State::add_answers() {
   for (const auto& job : running) {
-    if (job->follows != 0 || job->is_stalled || is_reading(*job)) continue;
+    if (job->waits() || job->is_stalled || is_reading(*job)) continue;
     engine::BatchPart part{
         job.get(), tables.n_positions(job->sequence), 0, static_cast<int64_t>(job->guesses.size()), n_outputs, true};
     part.n_tokens = 1 + part.n_guesses;
@@ -104,7 +104,7 @@ int64_t Scheduler::State::n_to_followers(const Job& job, int64_t n) const {
 void Scheduler::State::add_prompts() {
   prompts.clear();
   for (const auto& job : running) {
-    if (job->follows == 0 && !job->is_stalled && is_reading(*job)) prompts.push_back(job.get());
+    if (!job->waits() && !job->is_stalled && is_reading(*job)) prompts.push_back(job.get());
   }
   if (prompts.empty()) return;
   // The shortest rest first; who was passed over grows shorter by what went before it. Sorted in place: the lists are
@@ -234,6 +234,7 @@ bool Scheduler::State::step() {
   }
   end_cancelled_and_late(cancelled);
   bring_resumed_back();
+  take_saved();
   admit();
   if (running.empty()) return false;
   const auto start = Clock::now();
@@ -242,13 +243,16 @@ bool Scheduler::State::step() {
     catch_up(*job);
   }
   set_unready_aside();
-  for (const auto& job : running) tables.give_back_windows(job->sequence);  // who follows one has what it needs of it
+  for (const auto& job : running) {
+    if (job->reading == 0) tables.give_back_windows(job->sequence);  // who follows one has what it needs of it
+  }
   set_held_aside();
   if (running.empty()) return true;  // their places are free
   guess();
   build_batch();
   while (take_pages()) build_batch();
-  if (parts.empty() || !run_batch()) return true;
+  if (parts.empty()) return await_saved(), true;
+  if (!run_batch()) return true;
   after_run();
   learn(ms_between(start, Clock::now()));
   draw_all();

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "engine/context_state.h"
+#include "engine/scheduler/scheduler_state.h"
 #include "support/engine/scheduler_test_base.h"
 #include "support/rounds.h"
 #include "support/shared_data.h"
@@ -92,6 +93,33 @@ TEST_P(WindowScheduler, MemoryInUseIsBounded) {
   ASSERT_GT(windows, 0);
   EXPECT_EQ(most[false], 8 * (all - windows) + 3 * windows);
   EXPECT_EQ(most[true], 8 * (all - windows) + 5 * windows);
+}
+
+// The layers with a window have a pool of fewer pages than the others: of requests that run what they hold at most, and
+// a share of what is over, which makes room.
+TEST_P(WindowScheduler, TheirPoolHasWhatIsHeldAtMost) {
+  options_.context.n_ctx = 2048;
+  options_.context.n_sequences = 2;
+  const auto bytes = [](const Context& context) { return context.memory().cache_bytes; };
+  Scheduler scheduler(model_, options_);
+  const Context plain(model_, options_.context);
+  const ops::CachePages pages = scheduler.state().context.state().executor->pages();
+  EXPECT_EQ(pages.n_pages, 64);
+  // Windows of 8: two requests with three lengths of three pages and a page to write into, a batch of 24 tokens, and a
+  // quarter of 64 pages.
+  EXPECT_EQ(pages.n_free, 2 * (3 * 3 + 1) + 1 + 16);
+  EXPECT_EQ(bytes(plain) - bytes(scheduler.context()), (64 - 37) * static_cast<int64_t>(pages.window_bytes));
+  std::map<RequestId, Request> requests;
+  for (int i = 0; i < test::unless_sanitized(20, 8); ++i) {
+    Request r = request(i);
+    r.prompt = tokens(200 + 17 * i, i);
+    r.generate.n_predict = 30;
+    requests[*scheduler.submit(r, sink())] = r;
+  }
+  run(scheduler);
+  for (const auto& [id, r] : requests) expect_as_alone(r, outcomes_.at(id));
+  EXPECT_EQ(scheduler.figures().n_preempted, 0);
+  EXPECT_EQ(scheduler.figures().n_positions_used, 0);
 }
 
 TEST_P(WindowScheduler, PreemptedRequestsHaveTheirAnswers) {

@@ -221,20 +221,6 @@ size_t SequenceTables::image_bytes(int sequence, int64_t i_page) const {
   return context_->state().executor->holds_window(sequence, i_page) ? bytes : bytes - window_bytes_;
 }
 
-template <class Append>
-bool SequenceTables::append(int sequence, std::span<const TokenId> tokens, const Append& append_image) {
-  Slot& to = slot(sequence);
-  to.tokens.reserve(to.tokens.size() + tokens.size());
-  if (!append_image(*context_->state().executor, static_cast<int64_t>(tokens.size()))) return false;
-  to.tokens.insert(to.tokens.end(), tokens.begin(), tokens.end());
-  return true;
-}
-
-bool SequenceTables::append_page(int sequence, std::span<const TokenId> tokens, std::span<const std::byte> image) {
-  return append(sequence, tokens,
-                [&](ops::Executor& executor, int64_t n) { return executor.append_page(sequence, n, image); });
-}
-
 bool SequenceTables::begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image,
                                      base::PendingCopies& copies) const {
   return context_->state().executor->begin_read_page(sequence, i_page, image, copies);
@@ -242,9 +228,12 @@ bool SequenceTables::begin_read_page(int sequence, int64_t i_page, std::span<std
 
 bool SequenceTables::begin_append_page(int sequence, std::span<const TokenId> tokens, std::span<const std::byte> image,
                                        base::PendingCopies& copies) {
-  return append(sequence, tokens, [&](ops::Executor& executor, int64_t n) {
-    return executor.begin_append_page(sequence, n, image, copies);
-  });
+  Slot& to = slot(sequence);
+  to.tokens.reserve(to.tokens.size() + tokens.size());
+  ops::Executor& executor = *context_->state().executor;
+  if (!executor.begin_append_page(sequence, static_cast<int64_t>(tokens.size()), image, copies)) return false;
+  to.tokens.insert(to.tokens.end(), tokens.begin(), tokens.end());
+  return true;
 }
 
 bool SequenceTables::is_ready(int sequence) const { return context_->state().executor->is_ready(sequence); }

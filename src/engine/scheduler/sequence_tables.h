@@ -68,14 +68,13 @@ class SequenceTables {
   int64_t n_positions(int sequence) const noexcept { return static_cast<int64_t>(tokens(sequence).size()); }
   int64_t n_positions_taken() const noexcept;
 
-  // Pages out and in: image has image_bytes() of the page, fewer than page_bytes() where the part of the layers with a
-  // window was given back. read: false where there is none. append: the page's tokens with it, behind full pages; false
-  // where no page is free. After the last one truncate() to what there is: their windows may not be. begin_: beside
-  // what runs: images stay as they are, and alive, until `copies` are over.
+  // Pages out and in, beside what runs: images stay as they are, and alive, until `copies` are over. image has
+  // image_bytes() of the page, fewer than page_bytes() where the part of the layers with a window was given back. read:
+  // false where there is none. append: the page's tokens with it, behind full pages; false where no page is free. After
+  // the last one truncate() to what there is: their windows may not be.
   size_t page_bytes() const;
   size_t window_bytes() const noexcept { return window_bytes_; }
   size_t image_bytes(int sequence, int64_t i_page) const;
-  bool append_page(int sequence, std::span<const TokenId> tokens, std::span<const std::byte> image);
   bool begin_read_page(int sequence, int64_t i_page, std::span<std::byte> image, base::PendingCopies& copies) const;
   bool begin_append_page(int sequence, std::span<const TokenId> tokens, std::span<const std::byte> image,
                          base::PendingCopies& copies);
@@ -95,8 +94,6 @@ class SequenceTables {
     int sequence = -1;
     int64_t n = 0, n_common = 0;
   };
-  template <class Append>
-  bool append(int sequence, std::span<const TokenId> tokens, const Append& append_image);
   Hit find(std::span<const TokenId> tokens, std::string_view salt);
   Hit find_usable(std::span<const TokenId> tokens, std::string_view salt);
   int free_sequence(int but);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "assay/context.h"
 #include "assay/sampler.h"
@@ -118,6 +119,59 @@ TEST_F(AllocationFailure, FailsOneRequestAlone) {
   }
   EXPECT_GT(n_failures, test::unless_sanitized(20, 10));
   EXPECT_GT(n_failed, test::unless_sanitized(10, 2));
+}
+
+// The same where beginnings of prompts come from files: whoever cannot take his pages reads what is missing, or fails
+// alone.
+TEST_F(AllocationFailure, OfSavedPromptsFailsOneRequestAlone) {
+  options_.context.n_positions_max = 192;
+  options_.n_waiting_max = 1000;
+  options_.prompt_folder = (folder_ / "saved").string();
+  const auto made = [this](int i) {
+    Request r = varied(i);
+    r.prompt = tokens(100 + i % 3, i % 2);
+    r.generate.n_predict = 5;
+    r.generate.mask = {};
+    return r;
+  };
+  {
+    Scheduler scheduler(model_, options_);
+    expect_all_as_alone(scheduler, 2, made);
+  }
+  const auto heard = [listener = sink()](RequestId id, const RequestEvent& event) {  // it has memory
+    const int64_t left = std::exchange(test::n_until_failure, -1);
+    listener(id, event);
+    test::n_until_failure = left;
+  };
+  int64_t n_failures = 0, n_read = 0;
+  for (int64_t i_failure = 0; i_failure < 300; i_failure += test::unless_sanitized(2, 23) + i_failure / 40) {
+    outcomes_.clear();
+    Scheduler scheduler(model_, options_);
+    std::map<RequestId, Request> requests;
+    for (int i = 0; i < 4; ++i) {
+      const Request r = made(i);
+      requests[*scheduler.submit(r, heard)] = r;
+    }
+    int64_t n_left = i_failure;
+    for (bool goes_on = true; goes_on;) {
+      test::n_until_failure = n_left;
+      goes_on = scheduler.step();
+      const int64_t left = std::exchange(test::n_until_failure, -1);
+      n_failures += n_left >= 0 && left < 0 ? 1 : 0;
+      n_left = left;
+    }
+    int n_without = 0;
+    for (const auto& [id, request] : requests) {
+      const test::Outcome& o = outcomes_[id];
+      n_without += o.failure.empty() ? 0 : 1;
+      if (o.failure.empty()) expect_as_alone(request, o);
+    }
+    EXPECT_LE(n_without, 1) << "allocation " << i_failure;
+    n_read += scheduler.figures().n_prompt_tokens_read;
+    EXPECT_EQ(scheduler.figures().n_running + scheduler.figures().n_positions_used, 0);
+  }
+  EXPECT_GT(n_failures, test::unless_sanitized(20, 5));
+  EXPECT_GT(n_read, 0);
 }
 
 }  // namespace

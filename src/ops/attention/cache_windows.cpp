@@ -39,6 +39,22 @@ int64_t CacheWindows::first_seen(int64_t position) const noexcept {
   return first;
 }
 
+int64_t CacheWindows::n_pages(const ExecutorOptions& options, int64_t n_page) const noexcept {
+  const int64_t n_all = cache_pages(options, n_page);
+  if (empty() || !options.gives_back_windows) return n_all;
+  int64_t widest = 0;
+  for (int64_t p = 0; p < options.n_ctx; ++p) widest = std::max(widest, p + 1 - first_seen(p));
+  const auto in_pages = [n_page](int64_t n) { return (n + n_page - 1) / n_page; };
+  const int64_t n_running = options.n_at_once > 0 ? options.n_at_once : options.n_sequences;
+  // Of a running sequence the windows before three lengths and before their last pages' begins, and a page to write
+  // into; of a batch all its tokens; and of what is over a share that is dropped where others need it.
+  constexpr int64_t kLengths = 3, kShareOfKept = 4;
+  const int64_t of_length = in_pages(widest + n_page) + 1;
+  const int64_t n_held = n_running * (kLengths * of_length + 1) + in_pages(options.n_batch_max);
+  const bool keeps_more = n_running < options.n_sequences;
+  return std::min(n_all, n_held + (keeps_more ? n_all / kShareOfKept : 0));
+}
+
 std::function<int64_t(int64_t position)> CacheWindows::seen() const {
   if (empty()) return nullptr;
   return [windows = *this](int64_t position) { return windows.first_seen(position); };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/attention/attention.h"
+#include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
 
 namespace assay::ops {
@@ -21,6 +22,9 @@ class CacheWindows {
   bool empty() const noexcept { return attentions_.empty(); }
   // The first position that a token at this one sees in any layer with a window.
   int64_t first_seen(int64_t position) const noexcept;
+  // Pages of n_page positions that the layers with a window need for what the options ask for, at most as many as the
+  // others.
+  int64_t n_pages(const ExecutorOptions& options, int64_t n_page) const noexcept;
   std::function<int64_t(int64_t position)> seen()
       const;  // the same, for pages::CacheTables; empty where no layer has a window
 

@@ -99,6 +99,8 @@ struct ExecutorOptions {
   int n_sequences = 1;
   int n_at_once = 0;            // of these in a batch, up to which batches of a token each have to be fast; 0: all
   int64_t n_positions_max = 0;  // of all sequences together, where the executor keeps them in pages; 0: n_ctx for each
+  bool gives_back_windows = false;  // forget() before every run: of layers with a window pages are held that later
+                                    // tokens see, or lengths that are kept
   CacheType cache_k = CacheType::f16;
   CacheType cache_v = CacheType::f16;
   int64_t checkpoint_interval = 256;  // positions from one checkpoint of states to the next

@@ -1,10 +1,18 @@
 // A scheduler under random requests, cancellations and deadlines, on a pool that is too small for them: each answer is
-// what it is alone, or the beginning of it where it was cut, and at the end every page is free.
+// what it is alone, or the beginning of it where it was cut, and at the end every page is free. With saves_: prompts are
+// saved as well, and read back from a disk that is slow and loses bytes.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
 #include <utility>
 
+#include "engine/scheduler/scheduler_state.h"
 #include "support/engine/scheduler_test_base.h"
 
 namespace assay::test {
@@ -12,6 +20,7 @@ namespace assay::test {
 class RandomSchedule : public SchedulerTest {
  protected:
   bool has_images_ = true;  // of the model's pages: kept elsewhere where requests wait
+  bool saves_ = false;
   void walk(int64_t n_steps, uint64_t seed) {
     SCOPED_TRACE(seed);
     random_ = seed * 2654435761u + 1;
@@ -22,7 +31,12 @@ class RandomSchedule : public SchedulerTest {
     options_.caches_prompts = seed % 2 == 0;
     options_.swap_bytes_max = seed % 3 == 0 || !has_images_ ? 0 : 1 << 20;
     options_.drafts.kind = seed % 4 < 2 ? DraftKind::ngram : DraftKind::none;
+    if (saves_) {
+      options_.caches_prompts = true;
+      options_.prompt_folder = (folder_ / ("saved " + std::to_string(seed))).string();
+    }
     Scheduler scheduler(model_, options_);
+    if (saves_) make_slow(scheduler);
     std::map<RequestId, Request> requests;
     std::vector<RequestId> cut, aside;
     for (int64_t i = 0; i < n_steps; ++i) {
@@ -54,6 +68,7 @@ class RandomSchedule : public SchedulerTest {
         scheduler.cancel_all();
         for (const auto& [id, r] : requests) cut.push_back(id);
       }
+      if (saves_ && below(64) == 0) damage_a_file();
       scheduler.step();
       ++n_steps_;
     }
@@ -69,6 +84,8 @@ class RandomSchedule : public SchedulerTest {
     EXPECT_GT(f.n_preempted, 0);
     EXPECT_GT(f.n_cancelled, 0);
     EXPECT_EQ(f.n_failed, 0);
+    EXPECT_EQ(f.n_prompt_tokens_read > 0, saves_);
+    EXPECT_LE(f.n_prompt_tokens_read, f.n_prompt_tokens_cached);
     if (!options_.caches_prompts) {
       EXPECT_EQ(f.n_pages_free, f.n_pages);
       EXPECT_EQ(f.cache_bytes_used, 0);
@@ -87,6 +104,26 @@ class RandomSchedule : public SchedulerTest {
   uint64_t below(uint64_t n) {
     random_ = random_ * 6364136223846793005u + 1442695040888963407u;
     return (random_ >> 33) % n;
+  }
+  // Pages take as long as some steps do.
+  void make_slow(Scheduler& scheduler) {
+    Scheduler::State& state = scheduler.state();
+    state.folder->on_read([&state] { state.tell_news(); },
+                          [this] {
+                            n_reads_ = (n_reads_ * 5 + 3) % 1024;
+                            std::this_thread::sleep_for(std::chrono::microseconds(n_reads_ * 2));
+                          });
+  }
+  void damage_a_file() {
+    for (const auto& entry : std::filesystem::directory_iterator(options_.prompt_folder)) {
+      std::error_code error;
+      const auto size = static_cast<std::streamoff>(entry.file_size(error));
+      if (error || entry.path().extension() != ".prefix" || below(3) > 0) continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(size - 1 - static_cast<std::streamoff>(below(4096)));
+      file.put('\x55');
+      return;
+    }
   }
   // Prompts of few beginnings, so that they share pages.
   Request made() {
@@ -119,6 +156,7 @@ class RandomSchedule : public SchedulerTest {
   }
 
   uint64_t random_ = 1;
+  std::atomic<uint32_t> n_reads_ = 0;
 };
 
 }  // namespace assay::test

@@ -120,8 +120,8 @@ void copy_position(const CacheHead& from, int64_t position, const CacheHead& to,
 KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options,
                  ops::CacheWindows windows)
     : type_k_(options.cache_k), type_v_(options.cache_v), windows_(std::move(windows)),
-      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows_.seen()) {
-  const auto n_pages = static_cast<size_t>(tables_.all().pool().n_pages());
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows_.seen(),
+              windows_.n_pages(options, kCachePage)) {
   size_t bytes = 0;
   const auto take = [&bytes](size_t part) {
     const size_t at = bytes;
@@ -134,6 +134,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     Layer placed;
     placed.n_kv_heads = layer.n_kv_heads;
     placed.has_window = windows_.has_window(layers_.size());
+    const auto n_pages = static_cast<size_t>((placed.has_window ? tables_.window() : tables_.all()).pool().n_pages());
     CacheHead& head = placed.first;
     head.type_k = type_k_;
     head.type_v = type_v_;
@@ -159,7 +160,7 @@ KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOpt
     layers_.push_back(placed);
   }
   memory_ = base::AlignedBuffer(
-      bytes, "the KV cache for " + std::to_string(static_cast<int64_t>(n_pages) * kCachePage) + " positions");
+      bytes, "the KV cache for " + std::to_string(tables_.all().pool().n_pages() * kCachePage) + " positions");
 }
 
 CacheHead KvCache::head(int64_t layer, int64_t sequence, int64_t kv_head) const noexcept {

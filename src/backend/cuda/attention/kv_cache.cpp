@@ -93,7 +93,8 @@ int64_t alone_max(const ops::ExecutorOptions& options) noexcept {
 KvCache::KvCache(std::span<const ops::CacheLayer> layers, const ops::ExecutorOptions& options,
                  const ops::CacheWindows& windows)
     : n_sequences_(options.n_sequences), n_entries_(base::round_up(pages::pages_of(options.n_ctx), kSegmentPages)),
-      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows.seen()),
+      tables_(options.n_sequences, options.n_ctx, ops::cache_pages(options, kCachePage), windows.seen(),
+              windows.n_pages(options, kCachePage)),
       n_pools_(tables_.has_windows() ? 2 : 1) {
   for (const ops::CacheLayer& layer : layers) {
     check_type(options.cache_k, layer.head_dim, "K", layers_.size());
@@ -157,7 +158,10 @@ void KvCache::place_layers(size_t i_pool) {
 }
 
 size_t KvCache::bytes() const noexcept {
-  return tables_device_.size() + static_cast<size_t>(tables_.all().pool().n_pages()) * page_bytes();
+  size_t bytes = tables_device_.size();
+  for (size_t i = 0; i < n_pools_; ++i)
+    bytes += static_cast<size_t>(tables_of(i).pool().n_pages()) * pools_[i].page_bytes;
+  return bytes;
 }
 
 size_t KvCache::used_bytes(int64_t n_ahead) const noexcept {
