@@ -229,6 +229,9 @@ TEST_F(FilesTest, WhatIsReadIsNotWrittenOver) {
     EXPECT_THAT(r.err, HasSubstr("another name is needed")) << testing::PrintToString(call);
   }
   for (size_t i = 0; i < files.size(); ++i) EXPECT_EQ(content(files[i]), before[i]) << files[i];
+  std::ofstream(folder_ / "hf/out.gguf.partial") << "what a killed conversion left";
+  EXPECT_THAT(assay({"convert", path("hf"), path("hf/out.gguf")}).err,
+              testing::Not(HasSubstr("another name is needed")));
 }
 
 TEST_F(FilesTest, RankedByDivergence) {

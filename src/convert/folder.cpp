@@ -40,7 +40,9 @@ bool Folder::has(const std::string& name) const {
 
 void Folder::require_other_file(const fs::path& out) const {
   for (const auto& entry : fs::directory_iterator(path_)) {
-    if (entry.path().extension() != ".gguf") base::require_other_file(entry.path(), out);
+    const fs::path extension = entry.path().extension();
+    const bool is_ours = extension == ".gguf" || extension == ".partial";  // also what a killed conversion left
+    if (!is_ours) base::require_other_file(entry.path(), out);
   }
 }
 
