@@ -83,6 +83,33 @@ TEST_F(Conversation, CommandsUndoShowAndRefuse) {
   EXPECT_THAT(r.out, HasSubstr("  a\n"));
 }
 
+TEST_F(Conversation, LinesMayEndWithCrAndLf) {
+  const std::string file = (folder_ / "c.json").string();
+  const std::string lines = "one\n\"\"\"\ntwo\nthree\n\"\"\"\n/undo\n/save " + file + "\n/exit\nfour\n";
+  std::string with_cr;
+  for (const char c : lines) with_cr += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  const ProgramResult plain = assay(chat(), lines);
+  const std::string saved = content(file);
+  std::filesystem::remove(file);
+  const ProgramResult r = assay(chat(), with_cr);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.out, plain.out);
+  EXPECT_EQ(content(file), saved);
+  EXPECT_THAT(saved, HasSubstr("\"one\""));
+}
+
+TEST_F(Conversation, NoSavedConversationTakesTheModelsPlace) {
+  const std::string model = (folder_ / "model.gguf").string(), link = (folder_ / "link").string();
+  std::filesystem::copy_file(model_, model);
+  std::filesystem::create_symlink(model, link);
+  const std::string before = content(model);
+  const ProgramResult r =
+      assay({"chat", model, "--chat-template", kTemplate, "-n", "2", "-c", "128"}, "one\n/save " + link + "\n");
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_THAT(r.err, HasSubstr("another name is needed"));
+  EXPECT_EQ(content(model), before);
+}
+
 TEST_F(Conversation, AFirstMessageComesAsAFlag) {
   const std::string file = (folder_ / "c.json").string();
   const auto messages = [&](std::vector<std::string> more, const std::string& input) {
@@ -314,6 +341,9 @@ TEST_F(Conversation, BatchAnswersAsRunDoesAndResumes) {
   EXPECT_EQ(assay({"batch", model_, "--resume"}).exit_code, 2);
   EXPECT_EQ(assay({"batch", model_, "-o", (folder_ / "no/out").string(), "-i", in}).exit_code, 1);
   EXPECT_EQ(assay({"batch", model_, "-i", (folder_ / "none").string()}).exit_code, 1);
+  // A call that cannot be served leaves what was there.
+  EXPECT_EQ(assay({"batch", model_, "-sys", "x", "-i", in, "-o", out}).exit_code, 2);
+  EXPECT_EQ(content(out), answers);
   std::ofstream(folder_ / "other.txt") << "a letter\n";
   const ProgramResult other = assay(
       {"batch", model_, "--chat-template", kTemplate, "-i", in, "-o", (folder_ / "other.txt").string(), "--resume"});

@@ -188,11 +188,50 @@ TEST_F(FilesTest, OtherNamesOfTheSourceAreRefused) {
                                              {"merge", path(first), path(first)},
                                              {"merge", path(first), path("part.gguf")},
                                              {"quantize", path("in.gguf"), path("link.gguf"), "Q8_0"},
+                                             {"quantize", path(first), path("p.gguf"), "Q8_0", "--keep-split"},
+                                             {"quantize", path(first), path("part.gguf"), "Q8_0"},
                                              {"quantize", path("in.gguf"), path("name.gguf"), "Q8_0"}}) {
     const ProgramResult r = assay(arguments);
     EXPECT_EQ(r.exit_code, 2) << arguments.front() << " " << arguments[1] << ": " << r.err;
     EXPECT_THAT(r.err, HasSubstr("another name is needed"));
   }
+}
+
+TEST_F(FilesTest, WhatIsReadIsNotWrittenOver) {
+  test::write_tiny_chat_model(folder_ / "chat.gguf");
+  fs::create_symlink("chat.gguf", folder_ / "link.gguf");
+  fs::create_directory(folder_ / "hf");
+  std::ofstream(folder_ / "hf/config.json") << R"({"architectures": ["LlamaForCausalLM"]})";
+  std::ofstream(folder_ / "hf/model.safetensors", std::ios::binary) << std::string("\2\0\0\0\0\0\0\0{}", 10);
+  std::ofstream(folder_ / "lines.txt") << "{\"prompt\": \"a b a b a b a b\"}\n";
+  const std::string model = path("chat.gguf"), text = path("lines.txt"), matrix = path("matrix.gguf");
+  ASSERT_EQ(assay({"imatrix", model, "-f", text, "-c", "4", "-o", matrix}).exit_code, 0);
+  const std::vector<std::vector<std::string>> calls = {
+      {"batch", model, "-i", text, "-o", text},
+      {"batch", model, "-i", text, "-o", path("link.gguf")},
+      {"batch", model, "-i", text, "-o", text, "--resume"},
+      {"trace", model, "-p", "a", "--dump", model},
+      {"trace", model, "-f", text, "--dump", text},
+      {"imatrix", model, "-f", text, "-c", "4", "-o", text},
+      {"imatrix", model, "-f", text, "-c", "4", "-o", path("link.gguf")},
+      {"verify", model, "--quick", "--html", path("link.gguf")},
+      {"verify", model, "--quick", "--against", text, "--html", text},
+      {"quantize", model, matrix, "Q4_0", "--imatrix", matrix},
+      {"convert", path("hf"), path("hf/model.safetensors")},
+      {"convert", path("hf"), path("hf/config.json")}};
+  const std::vector<std::string> files = {"chat.gguf", "matrix.gguf", "hf/config.json", "hf/model.safetensors",
+                                          "lines.txt"};
+  std::vector<std::string> before;
+  for (const std::string& file : files) before.push_back(content(file));
+  for (const std::vector<std::string>& call : calls) {
+    const ProgramResult r = assay(call);
+    EXPECT_EQ(r.exit_code, 2) << testing::PrintToString(call) << r.err;
+    EXPECT_THAT(r.err, HasSubstr("another name is needed")) << testing::PrintToString(call);
+  }
+  for (size_t i = 0; i < files.size(); ++i) EXPECT_EQ(content(files[i]), before[i]) << files[i];
+  std::ofstream(folder_ / "hf/out.gguf.partial") << "what a killed conversion left";
+  EXPECT_THAT(assay({"convert", path("hf"), path("hf/out.gguf")}).err,
+              testing::Not(HasSubstr("another name is needed")));
 }
 
 TEST_F(FilesTest, RankedByDivergence) {

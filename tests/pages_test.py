@@ -84,6 +84,16 @@ def false_quotes(root, text):
     return found
 
 
+def missing_paths(root, text):
+    """Paths below this folder that a text names and that no file has; * stands for any name."""
+    found = []
+    for number, line in enumerate(text.split('\n'), 1):
+        for path in re.findall(r'(?<![\w/.-])(?:apps|bench|bindings|cmake|docs|examples|fuzz|include|scripts|src|tests|tools)/[\w/.*-]*[\w*][.](?:h|cpp|cuh?|glsl|comp|py|md|txt|cmake|sh)\b', line):
+            if next(root.glob(path), None) is None:
+                found.append(f'line {number}: names {path}, which is not there')
+    return found
+
+
 def missing_names(text, there):
     """Files that comments of a source name and that are not there; `there` has every file's name and the ends of its path."""
     found = []
@@ -104,14 +114,19 @@ def check_comments(root):
         parts = file.relative_to(root).parts
         there.update('/'.join(parts[i:]) for i in range(len(parts)))
     there.add('assay_commit.h')  # the build writes it
-    return [f'{file.relative_to(root)}: {fault}' for file in sources for fault in missing_names(file.read_text(), there)]
+    return [f'{file.relative_to(root)}: {fault}' for file in sources for fault in missing_names(file.read_text(), there) + missing_docs(root, file.read_text())]
+
+
+def missing_docs(root, text):
+    """Pages that a source tells its reader, or a user, to look into."""
+    return [fault for fault in missing_paths(root, text) if 'names docs/' in fault]
 
 
 def faults_of(root, page):
     text = page.read_text()
     is_lab = page.parent.name == 'lab'
     faults = [] if is_lab else [f'line {line}: {n} words, at most {most}' for line, n, most in too_long(text)]
-    return faults + broken_links(page, text) + false_quotes(root, text)
+    return faults + broken_links(page, text) + false_quotes(root, text) + ([] if is_lab else missing_paths(root, text))
 
 
 def check_itself():
@@ -125,6 +140,8 @@ def check_itself():
     here = pathlib.Path(__file__).resolve()
     assert broken_links(here, '[x](no_such_page.md)') and not broken_links(here, f'[x]({here.name}) [y](https://a.b/c)')
     assert missing_names('int x;  // see gone.h\n', {'here.h'}) and not missing_names('// here.h, *_any.h, a/here.h', {'here.h', 'a/here.h'})
+    assert missing_paths(here.parent.parent, 'see tests/gone.py, `tests/gone*_test.py`') and not missing_paths(here.parent.parent, f'x/tests/gone.py `tests/{here.name}` tests/*_test.py')
+    assert missing_docs(here.parent.parent, '"see docs/gone.md" src/gone.h') == ['line 1: names docs/gone.md, which is not there']
     assert false_quotes(here.parent, f'```py of {here.name}\nno such ' + 'line\n```\n')
     assert not false_quotes(here.parent, f'```py of {here.name}\nCELL_WORDS_MAX = 40\n```\n')
 

@@ -47,7 +47,8 @@ bool is_model_folder(const std::filesystem::path& path);
 // Writes `out`. It appears whole or not at all; what was there before stays until then. Error(unsupported) for an
 // architecture, pre-tokenizer, tensor or value of config.json that is not known, naming it; Error(bad_file) for a
 // folder that contradicts itself, and for weights that are not finite or that the type cannot hold, with tensor, place
-// and value; Error(bad_request) for an unknown type or pre-tokenizer; Error(io).
+// and value; Error(bad_request) for an unknown type or pre-tokenizer, and where `out` is a file of the folder that is no
+// GGUF file; Error(io).
 ConvertResult convert(const std::filesystem::path& folder, const std::filesystem::path& out,
                       const ConvertOptions& options);
 

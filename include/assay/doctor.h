@@ -63,6 +63,8 @@ struct DoctorReport {
   std::string to_json() const;  // one object; ends with a newline
 };
 
+// Looks at the machine and at each model of the stores. What cannot be found out is left out, or is a finding; it fails
+// for no model's sake.
 DoctorReport examine(const DoctorOptions& options);
 
 }  // namespace assay

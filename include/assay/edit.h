@@ -81,10 +81,11 @@ struct SplitResult {
   bool cancelled = false;
 };
 
+// Error(bad_request) where not exactly one limit is given, or a file to write is one that is read.
 SplitResult split_file(const std::string& path, const std::string& prefix, const SplitOptions& options);
 
 // The files of a split, found through their first, as one; what says that they were split goes. Error(bad_request)
-// where the file is no split one.
+// where the file is no split one, or `out` is one of them.
 SplitResult merge_files(const std::string& first, const std::string& out, const FileProgress& watch = {});
 
 }  // namespace assay

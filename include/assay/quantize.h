@@ -79,6 +79,7 @@ struct QuantizeResult {
   std::optional<double> error_beside_normal;
 };
 
+// The names of mixes that QuantizeOptions::type takes.
 std::vector<std::string> quantize_type_names();
 
 // What quantize() would do; reads no weights. Error(bad_request) for an unknown type (all are listed) or tensor type, a
@@ -87,8 +88,9 @@ std::vector<std::string> quantize_type_names();
 QuantizePlan plan_quantize(const std::filesystem::path& in, const QuantizeOptions& options);
 
 // Writes `out` (with keep_split: out less .gguf, then -00001-of-00003.gguf and so on). It appears whole or not at all;
-// what was there before stays until then. Errors: plan_quantize()'s; Error(bad_request) where `out` is `in` or a format
-// needs an importance matrix; Error(bad_file) for weights that are not finite, with tensor, place and value; Error(io).
+// what was there before stays until then. Errors: plan_quantize()'s; Error(bad_request) where a file to write is one
+// of `in` or the importance matrix, or a format needs one; Error(bad_file) for weights that are not finite, with tensor,
+// place and value; Error(io).
 QuantizeResult quantize(const std::filesystem::path& in, const std::filesystem::path& out,
                         const QuantizeOptions& options);
 

@@ -23,8 +23,8 @@ struct ApiKey {
   double weight = 1;  // of its turns when requests wait
 };
 
-// A line each: the key, then optional words name=N and weight=W; # begins a comment. Error(bad_request) for anything
-// else.
+// A line each: the key, then optional words name=N and weight=W; a word that begins with # begins a comment, within a
+// word # is part of it. Error(bad_request) for anything else, and for a key that stands twice.
 std::vector<ApiKey> parse_api_keys(std::string_view text);
 
 // The most that a request may have of something. What goes beyond is refused with the flag of `assay serve` that raises

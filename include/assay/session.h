@@ -43,7 +43,7 @@ struct ChatFacts {
 ChatFacts read_chat_facts(const std::string& path);
 
 // The template that a model is talked to with: `text` (Jinja) if there is any, else the file's own.
-// Error(bad_request) where there is neither.
+// Error(bad_request) where there is neither, or `text` is no template that can be served.
 std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model, std::string_view text = {});
 
 // The prompt's tokens. What comes from the messages stays text, whatever it looks like; exactly one

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "api/api.h"
-#include "api/base64.h"
 #include "api/error.h"
 #include "api/json_text.h"
 #include "assay/error.h"
+#include "base/base64.h"
 
 namespace assay::api {
 namespace {
@@ -59,7 +59,7 @@ std::string Api::embeddings_answer(const AskedEmbeddings& asked,
         throw ApiError(500, fmt::format("the embedding of text {} holds {}, which is no number", i, x));
       values.push_back(static_cast<float>(x));
     }
-    const std::string vector = asked.draft.base64 ? json_quoted(base64(std::as_bytes(std::span(values))))
+    const std::string vector = asked.draft.base64 ? json_quoted(base::base64(std::as_bytes(std::span(values))))
                                                   : fmt::format("[{}]", fmt::join(values, ","));
     list += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":{}}})", i > 0 ? "," : "", i, vector);
   }

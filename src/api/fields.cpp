@@ -8,6 +8,7 @@
 
 #include "api/error.h"
 #include "api/json_text.h"
+#include "json/shown.h"
 
 namespace assay::api {
 
@@ -71,14 +72,7 @@ std::string type_names(unsigned types) {
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-std::string shown(const json::value& v) {
-  std::string text = json::serialize(v);
-  if (text.size() <= 60) return text;
-  text.resize(57);
-  while (!text.empty() && (text.back() & 0xC0) == 0x80) text.pop_back();  // no part of a character
-  if (!text.empty() && (text.back() & 0x80) != 0) text.pop_back();
-  return text + "...";
-}
+using json_text::shown;
 
 class Check {
  public:

@@ -11,22 +11,15 @@
 #include "assay/error.h"
 #include "assay/logprobs.h"
 #include "assay/utf8.h"
+#include "json/reader.h"
+#include "json/shown.h"
 
 namespace assay::batch {
 namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kShownMax = 60;  // bytes of a wrong value in a message
-
-// A value as a message shows it.
-std::string shown(const json::value& v) {
-  std::string text = json::serialize(v);
-  if (text.size() <= kShownMax) return text;
-  text.resize(kShownMax);
-  while (find_invalid_utf8(text)) text.pop_back();
-  return text + "...";
-}
+using json_text::shown;
 
 [[noreturn]] void refuse(std::string_view field, std::string_view needed, const json::value& found) {
   throw Error(Errc::bad_request, fmt::format("{}: needs {}, found {}", field, needed, shown(found)));
@@ -283,9 +276,7 @@ Line parse_line(std::string_view text, int64_t number, const GenerateOptions& de
   line.options = defaults;
   try {
     require_utf8(text, "the line");
-    json::error_code failure;
-    const json::value v = json::parse(json::string_view(text.data(), text.size()), failure);
-    if (failure) throw Error(Errc::bad_request, fmt::format("no JSON: {}", failure.message()));
+    const json::value v = json_text::read(text, "it");
     if (!v.is_object()) throw Error(Errc::bad_request, fmt::format("needs an object, found {}", shown(v)));
     take_object(v.get_object(), line);
   } catch (const Error& e) {

@@ -75,8 +75,14 @@ TEST(BatchLine, TakesOpenAisForm) {
 
 TEST(BatchLine, NamesWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "no JSON"},
+      {"", "it is empty"},
       {"{\"prompt\": ", "no JSON"},
+      {"\xEF\xBB\xBF{\"prompt\": \"x\"}", "it begins with a byte order mark"},
+      {R"({"prompt": "x", "max_tokens": 9, "max_tokens": 1})", "the name \"max_tokens\" stands twice in one object"},
+      {R"({"messages": [{"role": "user", "role": "system", "content": "x"}]})", "the name \"role\" stands twice"},
+      {R"({"prompt": "x", "temperature": 1e999})", "1e999 is beyond what a double holds"},
+      {R"({"prompt": "x", "seed": 18446744073709551616})", "an integer of more than 64 bits"},
+      {R"({"prompt": "\ud800"})", "no JSON"},
       {"[1]", "needs an object, found [1]"},
       {"{\"prompt\": \"\xff\"}", "not UTF-8"},
       {"{}", "needs one of prompt and messages"},
@@ -118,7 +124,7 @@ TEST(BatchLine, NamesWhatIsWrong) {
   }
   EXPECT_EQ(parse(R"({"id": "a", "prompt": 5})").id_json, "\"a\"");  // the error has the id
   EXPECT_LT(parse("{\"prompt\": \"x\", \"temperature\": \"" + std::string(1000, 'h') + "\"}").problem.size(), 200u);
-  EXPECT_THAT(parse(std::string(100000, '[')).problem, HasSubstr("no JSON"));
+  EXPECT_THAT(parse(std::string(100000, '[')).problem, HasSubstr("nested deeper than 64"));
 }
 
 }  // namespace

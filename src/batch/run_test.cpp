@@ -133,7 +133,7 @@ TEST_F(Batch, WrongLinesAreNamedInTheirPlace) {
   EXPECT_EQ(json::parse(out[0]).at("id"), 1);
   EXPECT_THAT(error(1), HasSubstr("line 3: temperature: needs a number"));
   EXPECT_EQ(json::parse(out[1]).at("id"), "b");
-  EXPECT_THAT(error(2), HasSubstr("line 4: no JSON"));
+  EXPECT_THAT(error(2), HasSubstr("line 4: it is no JSON"));
   EXPECT_EQ(json::parse(out[2]).at("id"), 4);
   EXPECT_THAT(error(3), HasSubstr("line 5: the prompt has"));
   EXPECT_THAT(error(4), HasSubstr("line 6: id: a line before has the same"));

@@ -15,11 +15,6 @@
 namespace assay::constraint {
 namespace json = boost::json;
 
-std::string shown(const json::value& v) {
-  const std::string text = json::serialize(v);
-  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
-}
-
 void SchemaReader::problem(const std::string& pointer, std::string message) const {
   if (problems_.size() < 1000) problems_.push_back({pointer, std::move(message)});
 }

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "assay/constraint.h"
+#include "json/shown.h"
 
 namespace assay::constraint {
 
-std::string shown(const boost::json::value& value);  // for messages: cut where it is long
+using json_text::shown;
 
 struct SchemaItems {
   std::vector<const boost::json::value*> prefix;

@@ -190,6 +190,7 @@ void note_ends(const Folder& folder, const gguf::Metadata& metadata, std::vector
 ConvertResult run(const fs::path& path, const fs::path& out, const ConvertOptions& options) {
   const int n_threads = base::pool_threads(options.n_threads);
   const Folder folder(path);
+  folder.require_other_file(out);
   Plan plan = make_plan(folder, options);
   ConvertResult result;
   result.architecture = plan.draft->architecture();

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "assay/error.h"
+#include "base/output_file.h"
 #include "base/shown.h"
 
 namespace assay::converting {
@@ -35,6 +36,14 @@ Folder::Folder(fs::path path) : path_(std::move(path)) {
 bool Folder::has(const std::string& name) const {
   std::error_code error;
   return fs::exists(path_ / name, error);
+}
+
+void Folder::require_other_file(const fs::path& out) const {
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    const fs::path extension = entry.path().extension();
+    const bool is_ours = extension == ".gguf" || extension == ".partial";  // also what a killed conversion left
+    if (!is_ours) base::require_other_file(entry.path(), out);
+  }
 }
 
 std::string Folder::text_of(const std::string& name, uint64_t bytes_max) const {

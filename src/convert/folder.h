@@ -36,6 +36,9 @@ class Folder {
                       uint64_t bytes_max) const;               // of a file that is there; UTF-8 is not looked at
   std::optional<Json> json_of(const std::string& name) const;  // nullopt: there is no such file
 
+  // Error(bad_request) where `out` is a file of the folder that is no GGUF file: one that is read, or might be.
+  void require_other_file(const std::filesystem::path& out) const;
+
   const std::vector<std::string>& notes() const noexcept { return notes_; }  // links that were followed
 
  private:

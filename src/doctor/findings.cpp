@@ -39,7 +39,7 @@ void look_at_processor(const MachineFacts& m, int64_t n_threads, std::vector<Doc
   }
   if (m.has_nvidia_driver && !m.devices.no_cuda.empty()) {
     out.push_back({"gpu_unused", fmt::format("an NVIDIA driver is here, but no GPU can be used: {}", m.devices.no_cuda),
-                   "build with -DASSAY_CUDA=ON, or see docs/cuda.md"});
+                   "build with -DASSAY_CUDA=ON, or see docs/devices.md"});
   }
 }
 

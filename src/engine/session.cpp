@@ -74,7 +74,13 @@ std::vector<Message> messages_from(const json::array& list) {
 }  // namespace
 
 std::shared_ptr<const ChatTemplate> require_chat_template(const Model& model, std::string_view text) {
-  if (!text.empty()) return ChatTemplate::parse(text);
+  if (!text.empty()) {
+    try {
+      return ChatTemplate::parse(text);
+    } catch (const Error& e) {  // what was given is wrong, and not a model's file
+      throw Error(Errc::bad_request, e.what());
+    }
+  }
   if (model.chat_template()) return model.chat_template();
   throw Error(Errc::bad_request,
               fmt::format("{}: the file has no chat template: give one with --chat-template FILE, or "

@@ -117,6 +117,7 @@ TEST(ChatTemplateChoice, AModelWithoutOneSaysWhatToDo) {
   const auto model = Model::load(path.string(), {.tokenizer = false});
   EXPECT_THAT(refusal([&] { require_chat_template(*model); }), HasSubstr("--chat-template"));
   EXPECT_NE(require_chat_template(*model, "{{ messages }}"), nullptr);
+  EXPECT_THAT(refusal([&] { require_chat_template(*model, "{{ messages"); }), HasSubstr("without its end"));
 }
 
 }  // namespace

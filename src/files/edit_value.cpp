@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "assay/error.h"
+#include "base/ascii.h"
 #include "base/shown.h"
 #include "engine/metadata_json.h"
 #include "files/printable.h"
@@ -69,12 +70,6 @@ Value scalar(std::string_view key, ValueType type, std::string_view text) {
   refuse(key, type, text);
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 Value strings(std::string_view key, std::string_view text) {
   boost::system::error_code error;
   const boost::json::value parsed = boost::json::parse({text.data(), text.size()}, error);
@@ -93,20 +88,20 @@ Value strings(std::string_view key, std::string_view text) {
 
 Value array(std::string_view key, ValueType type, std::string_view text) {
   if (type == ValueType::string) return strings(key, text);
-  text = trimmed(text);
+  text = base::trimmed(text);
   if (!text.starts_with('[') || !text.ends_with(']'))
     throw Error(Errc::bad_request,
                 fmt::format("{}: {} is no array; [1, 2] is one", base::shown(key), base::shown(text)));
-  text = trimmed(text.substr(1, text.size() - 2));
+  text = base::trimmed(text.substr(1, text.size() - 2));
   Value value{ValueType::array, type, 0, {}};
   while (!text.empty()) {
     const size_t comma = text.find(',');
-    const Value item = scalar(key, type, trimmed(text.substr(0, comma)));
+    const Value item = scalar(key, type, base::trimmed(text.substr(0, comma)));
     value.bytes.insert(value.bytes.end(), item.bytes.begin(), item.bytes.end());
     ++value.count;
     if (comma == std::string_view::npos) break;
     text = text.substr(comma + 1);
-    if (trimmed(text).empty()) refuse(key, type, "");
+    if (base::trimmed(text).empty()) refuse(key, type, "");
   }
   return value;
 }
@@ -121,7 +116,7 @@ std::optional<ValueType> parse_type(std::string_view text) {
 }
 
 Value parse_value(std::string_view key, ValueType type, bool is_array, std::string_view text) {
-  if (is_array || (type != ValueType::string && trimmed(text).starts_with('['))) return array(key, type, text);
+  if (is_array || (type != ValueType::string && base::trimmed(text).starts_with('['))) return array(key, type, text);
   return scalar(key, type, text);
 }
 

@@ -6,7 +6,6 @@
 
 #include "assay/edit.h"
 #include "assay/error.h"
-#include "base/output_file.h"
 #include "files/copy.h"
 #include "gguf/writer.h"
 
@@ -22,12 +21,6 @@ SplitResult describe(const std::vector<gguf::Head>& heads, const std::vector<std
   return result;
 }
 
-void require_others(const gguf::File& in, const std::vector<std::filesystem::path>& out) {
-  for (const std::filesystem::path& source : in.paths()) {
-    for (const std::filesystem::path& path : out) base::require_other_file(source, path);
-  }
-}
-
 }  // namespace
 
 SplitResult split_file(const std::string& path, const std::string& prefix, const SplitOptions& options) {
@@ -37,7 +30,7 @@ SplitResult split_file(const std::string& path, const std::string& prefix, const
   const gguf::SplitRule rule{static_cast<uint64_t>(options.bytes_max), static_cast<uint64_t>(options.n_tensors_max)};
   std::vector<gguf::Head> heads = gguf::split(gguf::Head(file), rule);
   const std::vector<std::filesystem::path> paths = gguf::split_paths(prefix, heads.size());
-  require_others(file, paths);
+  gguf::require_other_files(file, paths);
   SplitResult result = describe(heads, paths);
   if (options.dry_run) return result;
   gguf::Writer writer(prefix, std::move(heads));
@@ -49,9 +42,10 @@ SplitResult merge_files(const std::string& first, const std::string& out, const 
   const gguf::File file = gguf::File::open(first);
   if (file.n_shards() == 1 && !file.metadata().has("split.count"))
     throw Error(Errc::bad_request, fmt::format("{}: is no split file; there is nothing to merge", first));
-  require_others(file, {out});
+  const std::vector<std::filesystem::path> paths = {out};
+  gguf::require_other_files(file, paths);
   const gguf::Head head(file);
-  SplitResult result = describe({head}, {out});
+  SplitResult result = describe({head}, paths);
   gguf::Writer writer(out, head);
   result.cancelled = !files::copy_tensors(file, writer, watch);
   return result;

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 
 #include "assay/error.h"
@@ -237,6 +238,23 @@ TEST(BadGguf, B16_HeaderFields) {
   EXPECT_THAT(refusal(magic, Errc::unsupported), HasSubstr("big-endian"));
   EXPECT_THAT(refusal(GgufWriter().declared_entries(UINT64_MAX)), HasSubstr("the number of metadata entries"));
   EXPECT_THAT(refusal(GgufWriter().declared_tensors(UINT64_MAX)), HasSubstr("the number of tensors"));
+}
+
+TEST(BadGguf, FilesThatAreTakenForOneAreCalledWhatTheyAre) {
+  using namespace std::string_literals;
+  const std::pair<std::string, const char*> cases[] = {
+      {"\x08\0\0\0\0\0\0\0{      }"s, ": it is safetensors, of whose folder `assay convert"},
+      {"PK\x03\x04 archive"s, ": it is an archive, as PyTorch's pickles are"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"s, ": it is a pointer of Git LFS"},
+      {"tjgg\x03\0\0\0"s, ": it is of a format that GGUF replaced"},
+      {"\n <!DOCTYPE html><html>"s, ": it is a web page"},
+      {"    "s, "this is no GGUF file"},
+      {"\x09\0\0\0\0\0\0\0{      }"s, "this is no GGUF file"},  // longer than the file
+      {"\xff\xff\xff\xff\xff\xff\xff\xff{}"s, "this is no GGUF file"}};
+  for (const auto& [text, what] : cases) {
+    const auto bytes = std::as_bytes(std::span(text));
+    EXPECT_THAT(refusal(Bytes(bytes.begin(), bytes.end())), HasSubstr(what));
+  }
 }
 
 TEST(BadGguf, B16_Entries) {

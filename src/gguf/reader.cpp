@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/round_up.h"
 #include "base/shown.h"
+#include "gguf/other_file.h"
 
 namespace assay::gguf {
 namespace {
@@ -35,6 +36,7 @@ class Cursor {
     thing_ = thing;
   }
   uint64_t position() const noexcept { return position_; }
+  std::span<const std::byte> all() const noexcept { return bytes_; }
   uint64_t left() const noexcept { return bytes_.size() - position_; }
 
   std::span<const std::byte> take(uint64_t n) {
@@ -97,7 +99,8 @@ Header read_header(Cursor& in) {
   if (std::memcmp(magic.data(), "FUGG", 4) == 0)
     in.fail("is that of a big-endian file; only little-endian is served", Errc::unsupported);
   // What the file begins with instead is not told: the path may be that of a secret.
-  if (std::memcmp(magic.data(), "GGUF", 4) != 0) in.fail("is not 'GGUF': this is no GGUF file");
+  if (std::memcmp(magic.data(), "GGUF", 4) != 0)
+    in.fail(fmt::format("is not 'GGUF': this is no GGUF file{}", advice_for_other_file(in.all())));
   Header header;
   in.reading("the version");
   header.version = in.number<uint32_t>();

@@ -54,6 +54,12 @@ std::vector<std::filesystem::path> split_paths(const std::filesystem::path& pref
   return paths;
 }
 
+void require_other_files(const File& in, std::span<const std::filesystem::path> out) {
+  for (const std::filesystem::path& source : in.paths()) {
+    for (const std::filesystem::path& path : out) base::require_other_file(source, path);
+  }
+}
+
 Writer::Writer(const std::filesystem::path& path, const Head& head, WriterOptions options)
     : Writer(path, std::vector<Head>(1, head), std::move(options)) {}
 

@@ -74,4 +74,7 @@ class Writer {
 // The names of the files of a split; prefix: with or without ".gguf".
 std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, size_t count);
 
+// Error(bad_request) where one of the files to write is one that `in` is read from (base::require_other_file).
+void require_other_files(const File& in, std::span<const std::filesystem::path> out);
+
 }  // namespace assay::gguf

@@ -157,7 +157,6 @@ void require_matrices(const Plan& plan, const Weighing& weighing) {
 
 QuantizeResult run_job(const fs::path& in, const fs::path& out, const QuantizeOptions& options) {
   require_mix(options.type);
-  base::require_other_file(in, out);
   const gguf::File file = gguf::File::open(in);
   const Weighing weighing(file, options);
   const Plan plan = make_plan(file, options, weighing.given());
@@ -167,6 +166,11 @@ QuantizeResult run_job(const fs::path& in, const fs::path& out, const QuantizeOp
   std::vector<gguf::Head> heads = heads_of(file, plan, weighing, options);
   const gguf::WriterOptions writer_options{work_of(in, file, plan, weighing, options), options.resume};
   const bool is_split = heads.size() > 1;
+  const std::vector<fs::path> paths = is_split ? gguf::split_paths(out, heads.size()) : std::vector<fs::path>{out};
+  gguf::require_other_files(file, paths);
+  for (const fs::path& path : paths) {
+    if (options.imatrix) base::require_other_file(*options.imatrix, path);
+  }
   try {
     gguf::Writer writer = is_split ? gguf::Writer(out, std::move(heads), writer_options)
                                    : gguf::Writer(out, std::move(heads[0]), writer_options);

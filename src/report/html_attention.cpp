@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/base64.h"
 #include "report/html.h"
 #include "report/html_charts.h"
 #include "report/png.h"
@@ -42,7 +43,7 @@ uint8_t shade(double share) {  // of the root, which shows small shares too
 std::string image(std::span<const uint8_t> pixels, uint32_t width, uint32_t height, const Palette& palette,
                   std::string_view attributes) {
   return fmt::format("<img {} src=\"data:image/png;base64,{}\">", attributes,
-                     base64(png(pixels, width, height, palette)));
+                     base::base64(std::as_bytes(std::span<const char>(png(pixels, width, height, palette)))));
 }
 
 std::string ramp(const Palette& palette) {

@@ -75,17 +75,4 @@ std::string png(std::span<const uint8_t> pixels, uint32_t width, uint32_t height
   return out;
 }
 
-std::string base64(std::string_view bytes) {
-  static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    const std::string_view three = bytes.substr(at, 3);
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 3; ++i) bits = bits << 8 | (i < three.size() ? static_cast<uint8_t>(three[i]) : 0);
-    for (size_t i = 0; i < 4; ++i) out += i <= three.size() ? kLetters[bits >> (18 - 6 * i) & 63] : '=';
-  }
-  return out;
-}
-
 }  // namespace assay::verify

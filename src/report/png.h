@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace assay::verify {
 
@@ -13,7 +12,5 @@ using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
 // pixels: width * height indices into the palette, row by row; both sides at least 1.
 std::string png(std::span<const uint8_t> pixels, uint32_t width, uint32_t height, const Palette& palette);
-
-std::string base64(std::string_view bytes);
 
 }  // namespace assay::verify

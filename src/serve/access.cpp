@@ -16,11 +16,12 @@
 namespace assay {
 namespace {
 
+// Up to a word that begins with #: within a word it is part of a key.
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
   while (!line.empty()) {
     const size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos) break;
+    if (begin == std::string_view::npos || line[begin] == '#') break;
     const size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
     words.push_back(line.substr(begin, end - begin));
     line.remove_prefix(end);
@@ -34,9 +35,9 @@ std::vector<ApiKey> parse_api_keys(std::string_view text) {
   std::vector<ApiKey> keys;
   for (size_t n_line = 1; !text.empty(); ++n_line) {
     const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
+    const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    const std::vector<std::string_view> words = words_of(line.substr(0, line.find('#')));
+    const std::vector<std::string_view> words = words_of(line);
     if (words.empty()) continue;
     ApiKey key{std::string(words[0]), fmt::format("key {}", keys.size() + 1), 1};
     for (size_t i = 1; i < words.size(); ++i) {
@@ -54,6 +55,8 @@ std::vector<ApiKey> parse_api_keys(std::string_view text) {
             fmt::format("line {} of the keys: after the key only name=N and weight=W may stand, W above 0", n_line));
       }
     }
+    if (std::ranges::any_of(keys, [&](const ApiKey& other) { return other.key == key.key; }))
+      throw Error(Errc::bad_request, fmt::format("line {} of the keys: the key stands in a line before", n_line));
     keys.push_back(std::move(key));
   }
   return keys;

@@ -75,6 +75,12 @@ TEST(Access, KeysOpen) {
     EXPECT_EQ(status([&] { access.client_of(request(headers)); }), 401);
   }
   EXPECT_EQ(Access({}).client_of(request({})).name, "");
+  const std::vector<ApiKey> with_hash = parse_api_keys("secret#1 name=a#b\n#secret\n  # secret\nsecret2 #3\n");
+  ASSERT_EQ(with_hash.size(), 2u);
+  EXPECT_EQ(with_hash[0].key, "secret#1");
+  EXPECT_EQ(with_hash[0].name, "a#b");
+  EXPECT_EQ(with_hash[1].key, "secret2");
+  EXPECT_THROW(parse_api_keys("k name=a\nk name=b"), Error);
   EXPECT_THROW(parse_api_keys("k colour=1"), Error);
   EXPECT_THROW(parse_api_keys("k weight=0"), Error);
   EXPECT_THROW(parse_api_keys("k weight=1x"), Error);

@@ -23,12 +23,6 @@ bool is_token(std::string_view text) noexcept {
 
 bool is_control(char c) noexcept { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
 constexpr size_t kMethodMax = 16;
 constexpr size_t kChunkLineMax = 10;  // eight digits and the end of the line
 
@@ -134,7 +128,7 @@ void RequestReader::read_header(std::string_view line) {
   const bool only_once = std::find(std::begin(kOnce), std::end(kOnce), name) != std::end(kOnce);
   if (only_once && request_.header(name) != nullptr)
     throw HttpError(400, fmt::format("the header {} stands twice", name));
-  request_.headers.emplace_back(std::move(name), trimmed(line.substr(colon + 1)));
+  request_.headers.emplace_back(std::move(name), base::trimmed(line.substr(colon + 1)));
 }
 
 void RequestReader::read_framing() {

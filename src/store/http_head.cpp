@@ -11,13 +11,6 @@ namespace {
 
 constexpr size_t kValueBytesMax = 8 << 10;  // of a header that is looked at
 
-std::string_view trimmed(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::optional<int64_t> count_in(std::string_view text) {  // digits and nothing else
   int64_t value = 0;
   if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
@@ -32,7 +25,7 @@ void HttpHead::add_line(std::string_view line) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || line.size() > kValueBytesMax) return;
   const std::string name = lower(line.substr(0, colon));
-  const std::string_view value = trimmed(line.substr(colon + 1));
+  const std::string_view value = base::trimmed(line.substr(colon + 1), " \t\r\n");
   if (name == "content-length") {
     length = count_in(value).value_or(-1);
   } else if (name == "content-range") {  // bytes 100-199/200

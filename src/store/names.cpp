@@ -42,12 +42,6 @@ bool is_quant(std::string_view token) { return bits_of_quant(token) > 0; }
 
 }  // namespace
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), lower_of);
-  return out;
-}
-
 bool equal_without_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() && begins_without_case(a, b);
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/ascii.h"
+
 namespace assay::store {
 
 bool is_gguf_name(std::string_view file_name);    // ends in .gguf, in any case
@@ -38,6 +40,6 @@ bool is_safe_relative_path(std::string_view path);
 bool is_repository(std::string_view text);
 bool is_sha256(std::string_view text);  // 64 hexadecimal digits, lower case
 
-std::string lower(std::string_view text);
+using base::lower;
 
 }  // namespace assay::store

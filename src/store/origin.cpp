@@ -22,9 +22,12 @@ constexpr size_t kOriginBytesMax = 64 << 10;
 
 struct Descriptor {
   int number = -1;
+  explicit Descriptor(int n) : number(n) {}
   ~Descriptor() {
     if (number >= 0) ::close(number);
   }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
 };
 
 [[noreturn]] void fail(const std::filesystem::path& path) {
@@ -68,17 +71,23 @@ std::optional<std::string> read_small_file(const std::filesystem::path& path, si
 
 void write_small_file(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path fresh = path.string() + ".new";
+  const auto give_up = [&](const std::filesystem::path& of) {
+    const int problem = errno;
+    ::unlink(fresh.c_str());
+    errno = problem;
+    fail(of);
+  };
   {
     const Descriptor file{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
     if (file.number < 0) fail(fresh);
     for (size_t n_written = 0; n_written < text.size();) {
       const ssize_t n = ::write(file.number, text.data() + n_written, text.size() - n_written);
-      if (n < 0 && errno != EINTR) fail(fresh);
+      if (n < 0 && errno != EINTR) give_up(fresh);
       if (n > 0) n_written += static_cast<size_t>(n);
     }
-    if (::fsync(file.number) != 0) fail(fresh);
+    if (::fsync(file.number) != 0) give_up(fresh);
   }
-  if (::rename(fresh.c_str(), path.c_str()) != 0) fail(path);
+  if (::rename(fresh.c_str(), path.c_str()) != 0) give_up(path);
 }
 
 std::optional<OriginNote> read_origin(const std::filesystem::path& file) {

@@ -297,5 +297,15 @@ TEST_F(Stores, RemovesFromOursAlone) {
   EXPECT_FALSE(fs::exists(own("gone.gguf.partial")));
 }
 
+TEST(SmallFiles, NothingIsLeftWhereOneCannotTakeItsName) {
+  const test::TempFolder folder;
+  fs::create_directories(folder / "note/inside");
+  EXPECT_THROW(store::write_small_file(folder / "note", "text"), Error);
+  EXPECT_FALSE(fs::exists(folder / "note.new"));
+  store::write_small_file(folder / "other", "text");
+  EXPECT_EQ(store::read_small_file(folder / "other", 100), "text");
+  EXPECT_EQ(store::read_small_file(folder / "other", 3), std::nullopt);
+}
+
 }  // namespace
 }  // namespace assay

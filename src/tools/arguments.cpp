@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/ascii.h"
 #include "constraint/json_parts.h"
 #include "constraint/schema_keywords.h"
 #include "text/utf8.h"
@@ -18,11 +19,6 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kNameMost = 4096;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - std::min(begin, text.find_last_not_of(kSpace) + 1));
-}
 
 // The inside of a JSON string. Bytes of UTF-8 pass, so that a text can be cut anywhere.
 void add_escaped(std::string& out, std::string_view text) {
@@ -161,7 +157,7 @@ std::string json_of_notation(std::string_view text, std::string_view quote) {
 
 // A value as JSON; a text where it is nothing else.
 std::string json_of(std::string_view text, std::string_view quote) {
-  const std::string_view inner = trimmed(text);
+  const std::string_view inner = base::trimmed(text, kSpace);
   std::string found;
   if (!quote.empty()) {
     found = json_of_notation(inner, quote);
@@ -352,7 +348,7 @@ std::optional<size_t> ArgumentsReader::end_of_other(std::string_view held) {
     } else if (!nested_ || closed_) {
       if (rest.starts_with(m_->close)) return n_seen_;
       if (m_->close.starts_with(rest)) return std::nullopt;
-      const bool is_first = trimmed(held.substr(0, n_seen_)).empty();
+      const bool is_first = base::trimmed(held.substr(0, n_seen_), kSpace).empty();
       if (!is_first || closed_ || (c != '{' && c != '[' && c != '"')) continue;
       nested_ = true;
     }

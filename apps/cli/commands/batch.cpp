@@ -56,14 +56,16 @@ struct BatchFlags {
   }
 };
 
-// The output file, opened before the work. Its end is where what was whole ends.
+// The output file, opened before the work. Its end is where what was whole ends; without --resume what was in it stays
+// until begin().
 class AnswerFile {
  public:
   AnswerFile(const std::optional<std::string>& path, bool resume) {
     if (!path || *path == "-") return;
     path_ = *path;
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd_ < 0) fail();
+    is_old_ = !resume;
     if (!resume) return;
     std::ifstream in(path_, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -82,6 +84,9 @@ class AnswerFile {
   AnswerFile& operator=(const AnswerFile&) = delete;
 
   const BatchOutput& found() const { return found_; }
+  void begin() const {
+    if (is_old_ && ::ftruncate(fd_, 0) != 0 && errno != EINVAL) fail();  // a pipe or a device has no length to cut
+  }
   bool gone() const { return out_.gone(); }
   void write(std::string_view text) {
     if (fd_ < 0) return out_.write(text);
@@ -98,6 +103,7 @@ class AnswerFile {
 
   std::string path_;
   int fd_ = -1;
+  bool is_old_ = false;
   BatchOutput found_;
   Output out_;
 };
@@ -158,7 +164,7 @@ BatchOptions batch_options(const BatchFlags& f, const Model& model, const std::s
 void summarise(const BatchCounts& counts, const BatchOutput& found, double seconds) {
   const int64_t n_failed = counts.n_failed + found.n_failed;
   notice(fmt::format(
-      "{} lines{}{}; {} tokens of prompts, {} of answers in {:.1f} s{}", counts.n_lines,
+      "{}{}{}; {} tokens of prompts, {} of answers in {:.1f} s{}", count_of(counts.n_lines, "line"),
       counts.n_skipped > 0 ? fmt::format(", {} answered before", counts.n_skipped) : "",
       n_failed > 0 ? fmt::format(", {} of them wrong: their answers say why", n_failed) : "", counts.n_prompt_tokens,
       counts.n_answer_tokens, seconds,
@@ -189,10 +195,13 @@ int batch_command(const Arguments& arguments) {
   SchedulerOptions scheduling;
   scheduling.context = f.runtime.options();
   Lines lines(f.input);
-  const auto model = f.overrides.load(f.model.resolved());
+  const std::string file = f.model.resolved();
+  require_other_file(f.output, {f.input, file});
+  const auto model = f.overrides.load(file);
   AnswerFile out(f.output, f.resume);
   const BatchOptions options = batch_options(f, *model, template_text, out.found());
   const std::unique_ptr<Scheduler> scheduler = make_batch_scheduler(model, scheduling, f.n_parallel);
+  out.begin();
   catch_interrupts();
   Progress progress("answering", "lines");
   int64_t n_written = static_cast<int64_t>(out.found().keys.size());

@@ -1,13 +1,9 @@
 // See chat_repl.h.
 #include "commands/chat_repl.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iostream>
 
 #include "assay/error.h"
@@ -15,24 +11,6 @@
 
 namespace assay::cli {
 namespace {
-
-void write_file(const std::string& path, std::string_view text) {
-  const auto fail = [&] { throw Error(Errc::io, fmt::format("{}: {}", path, std::strerror(errno))); };
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) fail();
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int problem = errno;
-      ::close(fd);
-      errno = problem;
-      fail();
-    }
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  if (::close(fd) != 0) fail();
-}
 
 // The flags of sampling, which /set changes.
 std::vector<std::string> setting_names(const Flags& flags) {
@@ -165,7 +143,9 @@ void ChatRepl::attempt(const std::function<void()>& work) {
 
 LineEditor::End ChatRepl::read(const std::string& prompt, std::string& line) {
   if (editor_) return editor_->read(prompt, line);
-  return std::getline(std::cin, line) ? LineEditor::End::line : LineEditor::End::end_of_input;
+  if (!std::getline(std::cin, line)) return LineEditor::End::end_of_input;
+  if (line.ends_with('\r')) line.pop_back();  // of a file whose lines end with CR and LF
+  return LineEditor::End::line;
 }
 
 // The lines up to the one that ends with three quotation marks, or up to the end of input. False where Ctrl-C dropped
@@ -329,7 +309,8 @@ void ChatRepl::clear(const std::string&) {
 
 void ChatRepl::save(const std::string& rest) {
   if (rest.empty()) throw UsageError("/save needs a file's name");
-  write_file(rest, session_->save());
+  require_other_file(rest, {session_->context().model().path()});
+  OutputFile(rest).write(session_->save());
   status(fmt::format("{} messages", session_->messages().size()));
 }
 

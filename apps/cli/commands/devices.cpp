@@ -49,14 +49,14 @@ int devices_command(const Arguments& arguments) {
   std::string text;
   for (const Device& d : list.devices) {
     const std::string backend = d.backend == "vulkan" ? fmt::format("vulkan{}", d.number) : d.backend;
-    text += fmt::format("{:<5} {}: {}, {:.1f} GiB of memory", backend, d.name, d.detail,
+    text += fmt::format("{:<7} {}: {}, {:.1f} GiB of memory", backend, d.name, d.detail,
                         static_cast<double>(d.memory_bytes) / kGibibyte);
     if (d.backend != "vulkan" || d.memory_free_bytes > 0)
       text += fmt::format(", {:.1f} GiB free", static_cast<double>(d.memory_free_bytes) / kGibibyte);
     text += d.refused.empty() ? "\n" : fmt::format("; not used: {}\n", d.refused);
   }
-  if (!list.no_cuda.empty()) text += fmt::format("cuda  none: {}\n", list.no_cuda);
-  if (!list.no_vulkan.empty()) text += fmt::format("vulkan none: {}\n", list.no_vulkan);
+  if (!list.no_cuda.empty()) text += fmt::format("{:<7} none: {}\n", "cuda", list.no_cuda);
+  if (!list.no_vulkan.empty()) text += fmt::format("{:<7} none: {}\n", "vulkan", list.no_vulkan);
   Output().write(text);
   return 0;
 }

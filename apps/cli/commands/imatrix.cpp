@@ -106,7 +106,9 @@ std::string json_of(const Imatrix& imatrix, const std::optional<double>& perplex
 }
 
 ImatrixResult run(const ImatrixFlags& asked) {
-  const auto model = asked.overrides.load(asked.model.resolved());
+  const std::string file = asked.model.resolved();
+  require_other_file(asked.out, {asked.file, file});
+  const auto model = asked.overrides.load(file);
   ContextOptions context_options = asked.runtime.options();
   Context context = make_context(model, context_options);
   catch_interrupts();

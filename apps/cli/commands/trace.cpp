@@ -112,7 +112,9 @@ int trace_command(const Arguments& arguments) {
   if (!input.is_ids()) options.text = input.text();
   std::vector<TokenId> ids;
   if (input.is_ids()) ids = input.listed_ids();
-  const auto model = overrides.load(model_flag.resolved(), {.tokenizer = !input.is_ids()});
+  const std::string file = model_flag.resolved();
+  require_other_file(dump, {file, input.file, input.ids_file});
+  const auto model = overrides.load(file, {.tokenizer = !input.is_ids()});
   if (!input.is_ids()) ids = raw_ids(*model, options.text);
   if (context_options.n_ctx == 0) context_options.n_ctx = static_cast<int64_t>(ids.size());
   context_options.embeddings = !model->has_logits();  // an encoder's run ends with them

@@ -201,6 +201,8 @@ int verify_command(const Arguments& arguments) {
   options.override_kv = f.overrides.texts;
   options.on_override = OverrideFlag::say;
   const std::string file = f.model.resolved();
+  require_other_file(f.html, {file});
+  for (const std::string& one : f.against) require_other_file(f.html, {one});
   const bool colour = want_colour(f.colour);
   catch_interrupts();
   std::optional<OutputFile> html;

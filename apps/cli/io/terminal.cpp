@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "assay/error.h"
@@ -136,6 +138,16 @@ void OutputFile::write(std::string_view text) {
   const int problem = errno;
   if (::close(fd) != 0 || !is_whole)
     throw Error(Errc::io, fmt::format("{}: {}", path_, std::strerror(is_whole ? errno : problem)));
+}
+
+void require_other_file(const std::optional<std::string>& out,
+                        std::initializer_list<std::optional<std::string>> files_read) {
+  if (!out || *out == "-") return;
+  for (const std::optional<std::string>& in : files_read) {
+    std::error_code ignored;  // a path that is not there is no other name of anything
+    if (in && *in != "-" && std::filesystem::equivalent(*in, *out, ignored))
+      throw Error(Errc::bad_request, fmt::format("{} is {} itself, which is read; another name is needed", *out, *in));
+  }
 }
 
 std::string read_stdin() { return read_all(STDIN_FILENO, "standard input"); }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -55,6 +57,11 @@ class OutputFile {
   int fd_ = -1;
   bool is_new_ = false, written_ = false;
 };
+
+// Error(bad_request) where `out` would be written over a file that the command reads: the same path, a link to it or
+// another name of it. Options that were not given, and "-", are no file.
+void require_other_file(const std::optional<std::string>& out,
+                        std::initializer_list<std::optional<std::string>> files_read);
 
 // Colours: "auto" (a terminal that has them, and NO_COLOR is not set), "on", "off"; UsageError for anything else.
 bool want_colour(const std::string& mode);

@@ -1,9 +1,9 @@
 // See base64.h.
-#include "api/base64.h"
+#include "base/base64.h"
 
 #include <cstdint>
 
-namespace assay::api {
+namespace assay::base {
 
 std::string base64(std::span<const std::byte> bytes) {
   constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -18,4 +18,4 @@ std::string base64(std::span<const std::byte> bytes) {
   return text;
 }
 
-}  // namespace assay::api
+}  // namespace assay::base
