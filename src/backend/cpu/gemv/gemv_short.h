@@ -7,5 +7,6 @@ namespace assay::backend::cpu {
 
 // Without run where there is none for the format or the number of its columns.
 GemmKernel gemv_short_avx512(const LinearTask& task) noexcept;
+GemmKernel gemv_long_avx512(const LinearTask& task) noexcept;
 
 }  // namespace assay::backend::cpu
