@@ -1,4 +1,4 @@
-// One token's product with rows of more than 32 blocks of the formats with blocks of 32 and 4 or 5 bits, by AVX-512
+// One token's product with rows of more than 32 blocks of the formats with blocks of 32 and 4, 5 or 8 bits, by AVX-512
 // VNNI, an even number of them: blocks 16 at a time as they lie in the file (sixteen_blocks_avx512.h), a group of rows
 // together; then the chains of two rows at a time.
 //
@@ -178,6 +178,7 @@ GemmKernel gemv_long_avx512(const LinearTask& task) noexcept {
     case DType::Q4_1: return kernel_of<SixteenQ4_1>(task);
     case DType::Q5_0: return kernel_of<SixteenQ5_0>(task);
     case DType::Q5_1: return kernel_of<SixteenQ5_1>(task);
+    case DType::Q8_0: return kernel_of<SixteenQ8_0>(task);
     case DType::IQ4_NL: return kernel_of<SixteenIQ4_NL>(task);
     default: return {};
   }

@@ -1,4 +1,4 @@
-// The kernel of one token and short rows of blocks of 32, several rows together.
+// The kernels of one token and rows of blocks of 32 that take blocks as they lie, several rows together.
 #pragma once
 
 #include "backend/cpu/gemm/gemm.h"

@@ -1,4 +1,4 @@
-// One token's product with short rows of the formats with blocks of 32 and 4 or 5 bits, by AVX-512 VNNI: 16 to 32
+// One token's product with short rows of the formats with blocks of 32 and 4, 5 or 8 bits, by AVX-512 VNNI: 16 to 32
 // blocks a row, an even number of them. Such rows end after two to four steps of gemv.h's kernels, and what a row costs
 // beside its steps is then a third of all. Here blocks are taken 16 at a time as they lie in the file, over the ends of
 // rows; only the chains and the tree go row by row.
@@ -129,6 +129,7 @@ GemmKernel gemv_short_avx512(const LinearTask& task) noexcept {
     case DType::Q4_1: return kernel_of<SixteenQ4_1>(task);
     case DType::Q5_0: return kernel_of<SixteenQ5_0>(task);
     case DType::Q5_1: return kernel_of<SixteenQ5_1>(task);
+    case DType::Q8_0: return kernel_of<SixteenQ8_0>(task);
     case DType::IQ4_NL: return kernel_of<SixteenIQ4_NL>(task);
     default: return {};
   }

@@ -1,9 +1,8 @@
-// Blocks of 32 with 4 or 5 bits by AVX-512 VNNI, 16 at a time as they lie in the file: their integers, and the terms of
-// contract dot/1 in the order of blocks. Included by kernel files only; everything here is local to the file that
-// includes it.
+// Blocks of 32 by AVX-512 VNNI, 16 at a time as they lie in the file: their integers, and the terms of contract dot/1 in
+// the order of blocks. Included by kernel files only; everything here is local to the file that includes it.
 //
-// A window of 64 bytes holds three blocks of a quad, or the scales of three or four, and one permutation of its words
-// takes them out: every part of these blocks lies at an even place.
+// 4 and 5 bits: a window of 64 bytes holds three blocks of a quad, or the scales of three or four, and one permutation
+// of its words takes them out: every part of these blocks lies at an even place. 8 bits: a register holds a pair.
 #pragma once
 
 #include <array>
@@ -22,7 +21,7 @@ constexpr int64_t kBytesAhead = 8 * 1024;  // between what is read and what is f
 // Activations in the order of blocks. Sums begin anew after a row, quads after the rows that are whole quads; so much
 // stands behind that sixteen may be read from anywhere.
 struct BlockActivations {
-  int8_t* q;      // [quads][planes][halves of a block][4 blocks x 16]
+  int8_t* q;      // [quads][planes][128]: as Format has a quad
   int32_t* sums;  // times the format's offset
   float* g;
   int64_t n_blocks, n_quads;  // until each begins anew
@@ -40,11 +39,11 @@ void lay_out_blocks(const LinearTask& task, BlockActivations& out) noexcept {
   out.n_blocks = n;
   out.n_quads = quads_before_anew(n);
   for (int64_t i = 0; i < 4 * quads_laid_out(n); ++i) {
-    int8_t* at = out.q + i / 4 * (kPlanes * 128) + i % 4 * 16;
+    int8_t* at = out.q + i / 4 * (kPlanes * 128) + i % 4 * Format::kBlockStride;
     for (int plane = 0; plane < kPlanes; ++plane, at += 128) {
       const int8_t* from = (plane == 0 ? x.q : x.l) + 32 * (i % n);
       std::memcpy(at, from, 16);
-      std::memcpy(at + 64, from + 16, 16);
+      std::memcpy(at + Format::kHalfStride, from + 16, 16);
     }
   }
   for (int64_t i = 0; i < n + kTogether; ++i) {
@@ -123,23 +122,23 @@ struct FiveBits {
   }
 };
 
-struct SixteenQ4_0 : Nibbles<quant::BlockQ4_0> {
+struct UnpackQ4_0 : Nibbles<quant::BlockQ4_0> {
   static constexpr int kOffset = 8;
   static constexpr bool kHasMin = false;
 };
-struct SixteenQ4_1 : Nibbles<quant::BlockQ4_1> {
+struct UnpackQ4_1 : Nibbles<quant::BlockQ4_1> {
   static constexpr int kOffset = 0;
   static constexpr bool kHasMin = true;
 };
-struct SixteenQ5_0 : FiveBits<quant::BlockQ5_0> {
+struct UnpackQ5_0 : FiveBits<quant::BlockQ5_0> {
   static constexpr int kOffset = 16;
   static constexpr bool kHasMin = false;
 };
-struct SixteenQ5_1 : FiveBits<quant::BlockQ5_1> {
+struct UnpackQ5_1 : FiveBits<quant::BlockQ5_1> {
   static constexpr int kOffset = 0;
   static constexpr bool kHasMin = true;
 };
-struct SixteenIQ4_NL : Nibbles<quant::BlockIQ4_NL> {
+struct UnpackIQ4_NL : Nibbles<quant::BlockIQ4_NL> {
   static constexpr int kOffset = 128;
   static constexpr bool kHasMin = false;
   [[gnu::always_inline]] static void unpack(const std::byte* blocks, Quad* quads) noexcept {
@@ -156,22 +155,94 @@ inline __m512i sums_of_quads(const __m512i* v) noexcept {
   return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), by_quads);
 }
 
+// The integers of 16 blocks by quads: first halves of four blocks, then their second halves.
+template <class Unpack>
+struct ByQuads : Unpack {
+  static constexpr int kBlockStride = 16, kHalfStride = 64;
+  template <int kPlanes>
+  [[gnu::always_inline]] static __m512i dots(const std::byte* blocks, const int8_t* q) noexcept {
+    Quad quads[4];
+    Unpack::unpack(blocks, quads);
+    __m512i of_quads[4];
+    for (int i = 0; i < 4; ++i, q += 128 * kPlanes) {
+      of_quads[i] = add_dot(_mm512_setzero_si512(), quads[i], q);
+      if constexpr (kPlanes == 2) of_quads[i] = add_dot(_mm512_slli_epi32(of_quads[i], 7), quads[i], q + 128);
+    }
+    return sums_of_quads(of_quads);
+  }
+  // As halves: of 16 blocks, then their minima where there are any.
+  [[gnu::always_inline]] static __m512i scales(const std::byte* blocks) noexcept {
+    return WordsOfBlocks < Unpack::kBlockBytes, 0, Unpack::kHasMin ? 2 : 1 > ::load(blocks);
+  }
+};
+
+using SixteenQ4_0 = ByQuads<UnpackQ4_0>;
+using SixteenQ4_1 = ByQuads<UnpackQ4_1>;
+using SixteenQ5_0 = ByQuads<UnpackQ5_0>;
+using SixteenQ5_1 = ByQuads<UnpackQ5_1>;
+using SixteenIQ4_NL = ByQuads<UnpackIQ4_NL>;
+
+// 8 bits, two blocks in a register.
+struct SixteenQ8_0 {
+  static constexpr int kBlockBytes = sizeof(quant::BlockQ8_0), kOffset = 128;
+  static constexpr bool kHasMin = false;
+  static constexpr int kBlockStride = 32, kHalfStride = 16;
+
+  // Sums of the 8 dwords of each block of eight pairs, in the order of blocks.
+  static __m512i sums_of_pairs(const __m512i* v) noexcept {
+    const auto halved = [](__m512i a, __m512i b) {
+      return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    };
+    const auto by_fours = [&](const __m512i* u) {
+      const __m512i a = halved(u[0], u[1]), b = halved(u[2], u[3]);
+      return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    };
+    const __m512i first = by_fours(v), second = by_fours(v + 4);
+    const __m512i by_parity =
+        _mm512_add_epi32(_mm512_shuffle_i32x4(first, second, 0x88), _mm512_shuffle_i32x4(first, second, 0xDD));
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), by_parity);
+  }
+
+  template <int kPlanes>
+  [[gnu::always_inline]] static __m512i dots(const std::byte* blocks, const int8_t* q) noexcept {
+    const __m512i sign = _mm512_set1_epi8(-128);
+    __m512i of_pairs[8];
+    for (int i = 0; i < 8; ++i) {
+      const std::byte* at = blocks + 2 * i * kBlockBytes + offsetof(quant::BlockQ8_0, q);
+      const auto load = [](const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
+      const __m512i pair =
+          _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(load(at)), load(at + kBlockBytes), 1), sign);
+      const int8_t* of_pair = q + i / 2 * (128 * kPlanes) + i % 2 * 64;
+      of_pairs[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), pair, _mm512_load_si512(of_pair));
+      if constexpr (kPlanes == 2)
+        of_pairs[i] = _mm512_dpbusd_epi32(_mm512_slli_epi32(of_pairs[i], 7), pair, _mm512_load_si512(of_pair + 128));
+    }
+    return sums_of_pairs(of_pairs);
+  }
+
+  // Two windows hold the scales of four blocks.
+  [[gnu::always_inline]] static __m512i scales(const std::byte* blocks) noexcept {
+    static_assert(3 * kBlockBytes + 2 <= 128 && 12 * kBlockBytes + 128 <= 16 * kBlockBytes);
+    const __m512i at = _mm512_broadcast_i64x2(_mm_setr_epi16(0, 17, 34, 51, 0, 17, 34, 51));
+    __m512i words = _mm512_setzero_si512();
+    for (int i = 0; i < 4; ++i) {
+      const std::byte* p = blocks + 4 * i * kBlockBytes;
+      words = _mm512_or_si512(words, _mm512_maskz_permutex2var_epi16(__mmask32{0xF} << (4 * i), _mm512_loadu_si512(p),
+                                                                     at, _mm512_loadu_si512(p + 64)));
+    }
+    return words;
+  }
+};
+
 // The terms of 16 blocks. q: of their first quad; sums and g of the first.
 template <class Format, int kPlanes>
 [[gnu::always_inline]] inline __m512 terms_of_16(const std::byte* blocks, const int8_t* q, const int32_t* sums,
                                                  const float* g) noexcept {
-  Quad quads[4];
-  Format::unpack(blocks, quads);
-  __m512i dots[4];
-  for (int i = 0; i < 4; ++i, q += 128 * kPlanes) {
-    dots[i] = add_dot(_mm512_setzero_si512(), quads[i], q);
-    if constexpr (kPlanes == 2) dots[i] = add_dot(_mm512_slli_epi32(dots[i], 7), quads[i], q + 128);
-  }
-  __m512i dot = sums_of_quads(dots);
+  __m512i dot = Format::template dots<kPlanes>(blocks, q);
   if constexpr (Format::kOffset != 0) dot = _mm512_sub_epi32(dot, _mm512_loadu_si512(sums));
   __m512 f = _mm512_cvtepi32_ps(dot);
   if constexpr (kPlanes == 2) f = _mm512_mul_ps(_mm512_set1_ps(0x1p-7f), f);
-  const __m512i scales = WordsOfBlocks < Format::kBlockBytes, 0, Format::kHasMin ? 2 : 1 > ::load(blocks);
+  const __m512i scales = Format::scales(blocks);
   const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(scales));
   if constexpr (!Format::kHasMin) return _mm512_mul_ps(d, f);
   const __m512 m = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(scales, 1));
