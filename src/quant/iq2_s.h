@@ -23,7 +23,7 @@ ASSAY_FN BlockScales scales(const BlockIQ2_S& b) noexcept { return {num::half_to
 ASSAY_FN void unpack(const BlockIQ2_S& b, Integers256& n) noexcept {
   for (int part = 0; part < 32; ++part) {
     const int high = (b.high_bits[part / 4] >> (2 * (part % 4))) & 3;
-    put_signed(kGridIq2S[b.q[part] | (high << 8)], b.signs[part], 8, n.w + 8 * part);
+    put_signed(kGridIq2S[b.q[part] | (high << 8)], b.signs[part], n.w + 8 * part);
   }
   for (int group = 0; group < 16; ++group) {
     n.scale[group] = static_cast<int16_t>(2 * ((b.sub_scales[group / 2] >> (4 * (group % 2))) & 15) + 1);

@@ -20,7 +20,7 @@ ASSAY_FN BlockScales scales(const BlockIQ2_XS& b) noexcept { return {num::half_t
 
 ASSAY_FN void unpack(const BlockIQ2_XS& b, Integers256& n) noexcept {
   for (int part = 0; part < 32; ++part) {
-    put_signed(kGridIq2Xs[b.q[part] & 511], even_signs(b.q[part] >> 9), 8, n.w + 8 * part);
+    put_signed(kGridIq2Xs[b.q[part] & 511], even_signs(b.q[part] >> 9), n.w + 8 * part);
   }
   for (int group = 0; group < 16; ++group) {
     n.scale[group] = static_cast<int16_t>(2 * ((b.sub_scales[group / 2] >> (4 * (group % 2))) & 15) + 1);

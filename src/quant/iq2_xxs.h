@@ -21,10 +21,9 @@ ASSAY_FN void unpack(const BlockIQ2_XXS& b, Integers256& n) noexcept {
   for (int i = 0; i < 8; ++i) {
     uint32_t signs_and_scale;
     std::memcpy(&signs_and_scale, b.q + 8 * i + 4, 4);
-    for (int part = 0; part < 4; ++part) {
-      const uint32_t signs = even_signs((signs_and_scale >> (7 * part)) & 127);
-      put_signed(kGridIq2Xxs[b.q[8 * i + part]], signs, 8, n.w + 32 * i + 8 * part);
-    }
+    const uint32_t signs = even_signs_of_four(signs_and_scale);
+    for (int part = 0; part < 4; ++part)
+      put_signed(kGridIq2Xxs[b.q[8 * i + part]], signs >> (8 * part), n.w + 32 * i + 8 * part);
     n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * (signs_and_scale >> 28) + 1);
     n.min[2 * i] = n.min[2 * i + 1] = 0;
   }

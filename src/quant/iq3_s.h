@@ -20,10 +20,11 @@ static_assert(sizeof(BlockIQ3_S) == 110);
 ASSAY_FN BlockScales scales(const BlockIQ3_S& b) noexcept { return {num::half_to_float(b.d), 0}; }
 
 ASSAY_FN void unpack(const BlockIQ3_S& b, Integers256& n) noexcept {
-  for (int part = 0; part < 64; ++part) {
-    const int high = (b.high_bits[part / 8] >> (part % 8)) & 1;
-    const uint32_t signs = static_cast<uint32_t>(b.signs[part / 2]) >> (4 * (part % 2));
-    put_signed(kGridIq3S[b.q[part] | (high << 8)], signs, 4, n.w + 4 * part);
+  for (int pair = 0; pair < 32; ++pair) {
+    const int high = b.high_bits[pair / 4] >> (2 * (pair % 4));
+    const uint64_t rows = kGridIq3S[b.q[2 * pair] | (high & 1) << 8] |
+                          static_cast<uint64_t>(kGridIq3S[b.q[2 * pair + 1] | (high & 2) << 7]) << 32;
+    put_signed(rows, b.signs[pair], n.w + 8 * pair);
   }
   for (int i = 0; i < 8; ++i) {
     const int s = (b.sub_scales[i / 2] >> (4 * (i % 2))) & 15;

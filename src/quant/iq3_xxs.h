@@ -22,9 +22,11 @@ ASSAY_FN void unpack(const BlockIQ3_XXS& b, Integers256& n) noexcept {
   for (int i = 0; i < 8; ++i) {
     uint32_t signs_and_scale;
     std::memcpy(&signs_and_scale, b.signs_and_scales + 4 * i, 4);
-    for (int part = 0; part < 8; ++part) {
-      const uint32_t signs = even_signs((signs_and_scale >> (7 * (part / 2))) & 127) >> (4 * (part % 2));
-      put_signed(kGridIq3Xxs[b.q[8 * i + part]], signs, 4, n.w + 32 * i + 4 * part);
+    const uint32_t signs = even_signs_of_four(signs_and_scale);
+    for (int pair = 0; pair < 4; ++pair) {
+      const uint8_t* q = b.q + 8 * i + 2 * pair;
+      const uint64_t rows = kGridIq3Xxs[q[0]] | static_cast<uint64_t>(kGridIq3Xxs[q[1]]) << 32;
+      put_signed(rows, signs >> (8 * pair), n.w + 32 * i + 8 * pair);
     }
     n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * (signs_and_scale >> 28) + 1);
     n.min[2 * i] = n.min[2 * i + 1] = 0;
