@@ -256,11 +256,12 @@ struct LanesIQ4_XS : Signed {
   static Wide scale(const Group& group, int j) noexcept { return shuffle_bytes(group.scales, everywhere(j)); }
 };
 
-// The plain code makes the integers.
-struct LanesAny : AnyScale, Signed {
+// Integers that are made block by block, before they are read as pieces. Derived: integers(task, p, out), and what
+// superblock_lanes.h asks of scales.
+template <class Derived>
+struct LanesOfIntegers : Signed {
   static constexpr bool kKeepsHeads = false;
-  static constexpr int kBlockBytes = 66, kWeightMax = 127,
-                       kSubBlock = 16;  // bytes: of the smallest, for fetching ahead
+  static constexpr int kWeightMax = 127, kSubBlock = 16;
   struct Group {
     quant::Integers256 integers[kLanes / kGroups];
     const std::byte* p[kLanes];
@@ -270,7 +271,7 @@ struct LanesAny : AnyScale, Signed {
     quant::Integers256* integers = group.integers;
     for (const int half : {0, kLanes / 2}) {
       for (int lane = half; lane < half + kLanes / 2 / kGroups; ++lane, ++integers) {
-        task.format->integers(p[lane], *integers);
+        Derived::integers(task, p[lane], *integers);
         group.p[lane] = reinterpret_cast<const std::byte*>(integers);
       }
     }
@@ -283,6 +284,42 @@ struct LanesAny : AnyScale, Signed {
   }
   static Wide scale(const Group& group, int j) noexcept {
     return shuffle_bytes(group.scales[j / 8], everywhere(j % 8));
+  }
+};
+
+// The plain code makes them.
+struct LanesAny : AnyScale, LanesOfIntegers<LanesAny> {
+  static constexpr int kBlockBytes = 50;  // of the smallest, for fetching ahead
+  static void integers(const LinearTask& task, const std::byte* p, quant::Integers256& out) noexcept {
+    task.format->integers(p, out);
+  }
+};
+
+// Rows of grids with signs. The numbers of d are halves, which kOverD divides.
+template <class Block, int kOverD>
+struct LanesOfGrid : LanesOfIntegers<LanesOfGrid<Block, kOverD>> {
+  static constexpr int kBlockBytes = sizeof(Block);
+  static constexpr bool kHasMin = false;
+  static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
+    return {mul_8(load_halves(p, offsetof(Block, d)), splat_8(1.0f / kOverD)), zero_8()};
+  }
+  static void integers(const LinearTask&, const std::byte* p, quant::Integers256& out) noexcept {
+    Block b;
+    __builtin_memcpy(&b, p, sizeof b);
+    const __m256i byte_of_bit = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303),
+                  bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+    for (int run = 0; run < 8; ++run) {
+      const quant::SignedRows r = quant::signed_rows(b, run);
+      const __m256i levels = _mm256_setr_epi64x(static_cast<int64_t>(r.rows[0]), static_cast<int64_t>(r.rows[1]),
+                                                static_cast<int64_t>(r.rows[2]), static_cast<int64_t>(r.rows[3]));
+      const __m256i bits =
+          _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int32_t>(r.signs)), byte_of_bit), bit);
+      const __m256i minus = _mm256_cmpeq_epi8(bits, bit);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.w + 32 * run),
+                          _mm256_sub_epi8(_mm256_xor_si256(levels, minus), minus));
+    }
+    quant::integer_scales(b, out);
   }
 };
 
