@@ -180,6 +180,7 @@ GemmKernel gemv_long_avx512(const LinearTask& task) noexcept {
     case DType::Q5_1: return kernel_of<SixteenQ5_1>(task);
     case DType::Q8_0: return kernel_of<SixteenQ8_0>(task);
     case DType::IQ4_NL: return kernel_of<SixteenIQ4_NL>(task);
+    case DType::MXFP4: return kernel_of<SixteenMXFP4>(task);
     default: return {};
   }
 }

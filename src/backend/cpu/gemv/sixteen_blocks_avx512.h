@@ -97,6 +97,22 @@ template <int kBlockBytes>
                             3);
 }
 
+// m only where the format has a minimum.
+struct ScalesOf16 {
+  __m512 d, m;
+};
+
+// Halves at the beginning of a block: d, then m.
+template <int kBlockBytes, bool kMinima>
+struct HalvesOfBlocks {
+  static constexpr bool kHasMin = kMinima;
+  [[gnu::always_inline]] static ScalesOf16 scales(const std::byte* blocks) noexcept {
+    const __m512i halves = WordsOfBlocks < kBlockBytes, 0, kMinima ? 2 : 1 > ::load(blocks);
+    return {_mm512_cvtph_ps(_mm512_castsi512_si256(halves)),
+            kMinima ? _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)) : _mm512_setzero_ps()};
+  }
+};
+
 // Four quads of integers to be.
 template <class Block>
 struct Nibbles {
@@ -122,28 +138,56 @@ struct FiveBits {
   }
 };
 
-struct UnpackQ4_0 : Nibbles<quant::BlockQ4_0> {
+struct UnpackQ4_0 : Nibbles<quant::BlockQ4_0>, HalvesOfBlocks<sizeof(quant::BlockQ4_0), false> {
   static constexpr int kOffset = 8;
-  static constexpr bool kHasMin = false;
 };
-struct UnpackQ4_1 : Nibbles<quant::BlockQ4_1> {
+struct UnpackQ4_1 : Nibbles<quant::BlockQ4_1>, HalvesOfBlocks<sizeof(quant::BlockQ4_1), true> {
   static constexpr int kOffset = 0;
-  static constexpr bool kHasMin = true;
 };
-struct UnpackQ5_0 : FiveBits<quant::BlockQ5_0> {
+struct UnpackQ5_0 : FiveBits<quant::BlockQ5_0>, HalvesOfBlocks<sizeof(quant::BlockQ5_0), false> {
   static constexpr int kOffset = 16;
-  static constexpr bool kHasMin = false;
 };
-struct UnpackQ5_1 : FiveBits<quant::BlockQ5_1> {
+struct UnpackQ5_1 : FiveBits<quant::BlockQ5_1>, HalvesOfBlocks<sizeof(quant::BlockQ5_1), true> {
   static constexpr int kOffset = 0;
-  static constexpr bool kHasMin = true;
 };
-struct UnpackIQ4_NL : Nibbles<quant::BlockIQ4_NL> {
+struct UnpackIQ4_NL : Nibbles<quant::BlockIQ4_NL>, HalvesOfBlocks<sizeof(quant::BlockIQ4_NL), false> {
   static constexpr int kOffset = 128;
-  static constexpr bool kHasMin = false;
   [[gnu::always_inline]] static void unpack(const std::byte* blocks, Quad* quads) noexcept {
     Nibbles<quant::BlockIQ4_NL>::unpack(blocks, quads);
     for (int i = 0; i < 4; ++i) quads[i] = look_up(quads[i], levels_iq4_nl());
+  }
+};
+
+// Blocks of an odd number of bytes: a quad is loaded block by block.
+struct UnpackMXFP4 {
+  static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = kOffsetMxfp4;
+  static constexpr bool kHasMin = false;
+  [[gnu::always_inline]] static void unpack(const std::byte* blocks, Quad* quads) noexcept {
+    const auto load = [](const std::byte* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); };
+    for (int i = 0; i < 4; ++i) {
+      const std::byte* at = blocks + 4 * i * kBlockBytes + offsetof(quant::BlockMXFP4, nibbles);
+      __m512i v = _mm512_castsi128_si512(load(at));
+      v = _mm512_inserti32x4(v, load(at + kBlockBytes), 1);
+      v = _mm512_inserti32x4(v, load(at + 2 * kBlockBytes), 2);
+      quads[i] = look_up(split_nibbles(_mm512_inserti32x4(v, load(at + 3 * kBlockBytes), 3)), levels_mxfp4());
+    }
+  }
+  // A window holds the exponents of four blocks: bytes 0, 17, 34 and 51, of which the odd ones are the upper bytes of
+  // words.
+  [[gnu::always_inline]] static ScalesOf16 scales(const std::byte* blocks) noexcept {
+    static_assert(offsetof(quant::BlockMXFP4, exponent) == 0 && 12 * kBlockBytes + 64 <= 16 * kBlockBytes);
+    const __m512i at = _mm512_broadcast_i64x2(_mm_setr_epi16(0, 8, 17, 25, 0, 8, 17, 25));
+    __m512i words = _mm512_setzero_si512();
+    for (int i = 0; i < 4; ++i)
+      words = _mm512_mask_permutexvar_epi16(words, __mmask32{0xF} << (4 * i), at,
+                                            _mm512_loadu_si512(blocks + 4 * i * kBlockBytes));
+    const __m512i odd_by_8 = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 8, 0, 8));
+    const __m512i e = _mm512_and_si512(
+        _mm512_srlv_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(words)), odd_by_8), _mm512_set1_epi32(255));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23),
+                  subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    const __mmask16 is_small = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
+    return {_mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, subnormal)), _mm512_setzero_ps()};
   }
 };
 
@@ -170,10 +214,6 @@ struct ByQuads : Unpack {
     }
     return sums_of_quads(of_quads);
   }
-  // As halves: of 16 blocks, then their minima where there are any.
-  [[gnu::always_inline]] static __m512i scales(const std::byte* blocks) noexcept {
-    return WordsOfBlocks < Unpack::kBlockBytes, 0, Unpack::kHasMin ? 2 : 1 > ::load(blocks);
-  }
 };
 
 using SixteenQ4_0 = ByQuads<UnpackQ4_0>;
@@ -181,6 +221,7 @@ using SixteenQ4_1 = ByQuads<UnpackQ4_1>;
 using SixteenQ5_0 = ByQuads<UnpackQ5_0>;
 using SixteenQ5_1 = ByQuads<UnpackQ5_1>;
 using SixteenIQ4_NL = ByQuads<UnpackIQ4_NL>;
+using SixteenMXFP4 = ByQuads<UnpackMXFP4>;
 
 // 8 bits, two blocks in a register.
 struct SixteenQ8_0 {
@@ -221,7 +262,7 @@ struct SixteenQ8_0 {
   }
 
   // Two windows hold the scales of four blocks.
-  [[gnu::always_inline]] static __m512i scales(const std::byte* blocks) noexcept {
+  [[gnu::always_inline]] static ScalesOf16 scales(const std::byte* blocks) noexcept {
     static_assert(3 * kBlockBytes + 2 <= 128 && 12 * kBlockBytes + 128 <= 16 * kBlockBytes);
     const __m512i at = _mm512_broadcast_i64x2(_mm_setr_epi16(0, 17, 34, 51, 0, 17, 34, 51));
     __m512i words = _mm512_setzero_si512();
@@ -230,7 +271,7 @@ struct SixteenQ8_0 {
       words = _mm512_or_si512(words, _mm512_maskz_permutex2var_epi16(__mmask32{0xF} << (4 * i), _mm512_loadu_si512(p),
                                                                      at, _mm512_loadu_si512(p + 64)));
     }
-    return words;
+    return {_mm512_cvtph_ps(_mm512_castsi512_si256(words)), _mm512_setzero_ps()};
   }
 };
 
@@ -242,11 +283,9 @@ template <class Format, int kPlanes>
   if constexpr (Format::kOffset != 0) dot = _mm512_sub_epi32(dot, _mm512_loadu_si512(sums));
   __m512 f = _mm512_cvtepi32_ps(dot);
   if constexpr (kPlanes == 2) f = _mm512_mul_ps(_mm512_set1_ps(0x1p-7f), f);
-  const __m512i scales = Format::scales(blocks);
-  const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(scales));
-  if constexpr (!Format::kHasMin) return _mm512_mul_ps(d, f);
-  const __m512 m = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(scales, 1));
-  return _mm512_fmadd_ps(d, f, _mm512_mul_ps(m, _mm512_loadu_ps(g)));
+  const ScalesOf16 scales = Format::scales(blocks);
+  if constexpr (!Format::kHasMin) return _mm512_mul_ps(scales.d, f);
+  return _mm512_fmadd_ps(scales.d, f, _mm512_mul_ps(scales.m, _mm512_loadu_ps(g)));
 }
 
 // The terms of n blocks, a multiple of 16, which begin with a row. terms: aligned to 64.
