@@ -139,9 +139,9 @@ inline GemvKernel superblock_kernel(tensor::DType dtype) noexcept {
     case DType::IQ2_S: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ2_S, 8>>>;
     case DType::IQ3_XXS: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ3_XXS, 4>>>;
     case DType::IQ3_S: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ3_S, 1>>>;
-    case DType::IQ1_S:
-    case DType::TQ1_0:
-    case DType::TQ2_0: return &gemv_any<Superblocks<LanesAny>>;
+    case DType::TQ1_0: return &gemv_any<Superblocks<LanesTQ1_0>>;
+    case DType::TQ2_0: return &gemv_any<Superblocks<LanesTQ2_0>>;
+    case DType::IQ1_S: return &gemv_any<Superblocks<LanesAny>>;
     default: return nullptr;
   }
 }

@@ -256,6 +256,61 @@ struct LanesIQ4_XS : Signed {
   static Wide scale(const Group& group, int j) noexcept { return shuffle_bytes(group.scales, everywhere(j)); }
 };
 
+// ---- Ternary: one scale of the block.
+
+struct LanesTQ2_0 : OneScale<quant::BlockTQ2_0>, PiecesOfHalves {
+  static constexpr bool kKeepsHeads = false, kSigned = true;
+  static constexpr int kOffsetShift = 0, kBlockBytes = sizeof(quant::BlockTQ2_0), kWeightMax = 2, kSubBlock = 16;
+  struct Group {
+    const std::byte* const* p;
+  };
+  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept { group.p = p; }
+  static void weights(const Group& group, int quarter, Wide* w) noexcept {
+    unpack_pairs(gather_wide(group.p, offsetof(quant::BlockTQ2_0, q) + 16 * quarter), w);
+    for (int i = 0; i < 4; ++i) w[i] = subtract_bytes(w[i], all_bytes(1));
+  }
+  static Wide scale(const Group&, int) noexcept { return all_words(1); }
+};
+
+// Digits to the base of 3: of 32 bytes five each for pieces 0 to 9, of 16 bytes five for pieces 10 to 14, of 4 bytes
+// four each for the last.
+struct LanesTQ1_0 : OneScale<quant::BlockTQ1_0>, Signed {
+  static constexpr bool kKeepsHeads = false;
+  static constexpr int kBlockBytes = sizeof(quant::BlockTQ1_0), kWeightMax = 1, kSubBlock = 16;
+  // Bytes as words, those of even places and those of odd ones: of pieces 0 2 .., 1 3 .., 10 11 .., 15.
+  struct Group {
+    EvenOdd bytes[4];
+  };
+  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
+    using Block = quant::BlockTQ1_0;
+    constexpr int64_t kLast = sizeof(Block) - 16;  // nothing behind the block is read
+    static_assert(offsetof(Block, fives) == 0 && offsetof(Block, fours) == kLast + 10);
+    const Wide low = all_words(0xFF);
+    for (int i = 0; i < 4; ++i) {
+      Wide bytes = gather_wide(p, i < 3 ? 16 * i : kLast);
+      if (i == 3) bytes = shuffle_bytes(bytes, spread(_mm_set1_epi32(0x0D0C0B0A)));
+      group.bytes[i] = {and_(bytes, low), shift_right_words(bytes, 8)};
+    }
+  }
+  static void weights(const Group& group, int quarter, Wide* w) noexcept {
+    constexpr int kPowers[5] = {1, 3, 9, 27, 81};
+    for (int i = 0; i < 4; ++i) {
+      const int piece = 4 * quarter + i;
+      const EvenOdd& of = group.bytes[piece < 10 ? piece % 2 : piece < 15 ? 2 : 3];
+      const Wide power = piece < 15 ? all_words(kPowers[piece < 10 ? piece / 2 : piece - 10])
+                                    : spread(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+      const auto digit = [&](Wide words) {  // in the upper bytes
+        return low_words_of_products(and_(low_words_of_products(words, power), all_words(0xFF)), all_words(3));
+      };
+      const Wide upper = and_(digit(of.odd), all_words(0xFF00));
+      w[i] = subtract_bytes(or_(shift_right_words(digit(of.even), 8), upper), all_bytes(1));
+    }
+  }
+  static Wide scale(const Group&, int) noexcept { return all_words(1); }
+};
+
+// ---- Codebooks that are unpacked before.
+
 // Integers that are made block by block, before they are read as pieces. Derived: integers(task, p, out), and what
 // superblock_lanes.h asks of scales.
 template <class Derived>
@@ -289,7 +344,7 @@ struct LanesOfIntegers : Signed {
 
 // The plain code makes them.
 struct LanesAny : AnyScale, LanesOfIntegers<LanesAny> {
-  static constexpr int kBlockBytes = 50;  // of the smallest, for fetching ahead
+  static constexpr int kBlockBytes = 50;  // of IQ1_S, the smallest, for fetching ahead
   static void integers(const LinearTask& task, const std::byte* p, quant::Integers256& out) noexcept {
     task.format->integers(p, out);
   }
