@@ -54,13 +54,15 @@ void lay_out_blocks(const LinearTask& task, BlockActivations& out) noexcept {
   }
 }
 
-// The first kWords words of a part of 16 blocks, which lies at kAt, taken out of windows of 64 bytes: lane i has a
-// block's first, lane 16 + i its second.
+// The first kWords words of a part of 16 blocks, which lies at kAt, taken out of windows of 64 bytes, or of 128 where
+// that would be many: lane i has a block's first, lane 16 + i its second.
 template <int kBlockBytes, int kAt, int kWords>
 struct WordsOfBlocks {
-  static constexpr int kPerWindow = (64 - 2 * kWords) / kBlockBytes + 1, kWindows = (16 + kPerWindow - 1) / kPerWindow;
+  static constexpr int in_window(int bytes) { return (bytes - 2 * kWords) / kBlockBytes + 1; }
+  static constexpr int kBytes = 4 * in_window(64) < 16 ? 128 : 64;
+  static constexpr int kPerWindow = in_window(kBytes), kWindows = (16 + kPerWindow - 1) / kPerWindow;
   static constexpr int first(int window) { return window == kWindows - 1 ? 16 - kPerWindow : window * kPerWindow; }
-  static_assert(kAt + first(kWindows - 1) * kBlockBytes + 64 <= 16 * kBlockBytes,
+  static_assert(kAt + first(kWindows - 1) * kBlockBytes + kBytes <= 16 * kBlockBytes,
                 "the last window ends with the blocks");
   static constexpr std::array<int16_t, 32> places() {
     std::array<int16_t, 32> at{};
@@ -75,8 +77,11 @@ struct WordsOfBlocks {
     for (int window = 0; window < kWindows; ++window) {
       const uint32_t upto16 = 0xFFFFu & (0xFFFFu << (window * kPerWindow));
       const __mmask32 mask = kWords == 2 ? upto16 | upto16 << 16 : upto16;
-      const __m512i bytes = _mm512_loadu_si512(blocks + kAt + first(window) * kBlockBytes);
-      words = window == 0 ? _mm512_permutexvar_epi16(at, bytes) : _mm512_mask_permutexvar_epi16(words, mask, at, bytes);
+      const std::byte* bytes = blocks + kAt + first(window) * kBlockBytes;
+      const __m512i taken = kBytes == 64 ? _mm512_permutexvar_epi16(at, _mm512_loadu_si512(bytes))
+                                         : _mm512_permutex2var_epi16(_mm512_loadu_si512(bytes), at,
+                                                                     _mm512_loadu_si512(bytes + kBytes - 64));
+      words = window == 0 ? taken : _mm512_mask_mov_epi16(words, mask, taken);
     }
     return words;
   }
