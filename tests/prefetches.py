@@ -9,13 +9,13 @@ import sys
 
 
 def main(objdump, folder):
-    objects = sorted(p for p in pathlib.Path(folder).rglob("*.o") if re.match(r"(gemv_(a32|a256|short)|float)_(avx2|avx512)\.cpp", p.name))
+    objects = sorted(p for p in pathlib.Path(folder).rglob("*.o") if re.match(r"(gemv_(a32|a256|short|long)|float)_(avx2|avx512)\.cpp", p.name))
     walks = failures = 0
     for path in objects:
         text = subprocess.run([objdump, "-d", "-C", "--no-show-raw-insn", path], check=True, capture_output=True, text=True).stdout
         for function in re.split(r"\n(?=[0-9a-f]+ <)", text):
             name = re.match(r"[0-9a-f]+ <(.*)>:", function)
-            if not name or not re.search(r"(gemv|float_vector|short)_rows<", name.group(1)):
+            if not name or not re.search(r"(gemv|float_vector|short|long)_rows<", name.group(1)):
                 continue
             walks += 1
             if "prefetcht0" not in function:

@@ -3,6 +3,8 @@
 // level +- 1): whole numbers throughout.
 #pragma once
 
+#include <cstring>
+
 #include "quant/block.h"
 #include "quant/codebooks.h"
 
@@ -22,13 +24,13 @@ ASSAY_FN BlockScales scales(const BlockIQ1_S& b) noexcept { return {num::half_to
 ASSAY_FN void unpack(const BlockIQ1_S& b, Integers256& n) noexcept {
   for (int i = 0; i < 8; ++i) {
     const int word = b.words[i];
-    const int shift = (word & 0x8000) != 0 ? -1 : 1;
+    const uint64_t shift = (word & 0x8000) != 0 ? 0xFFFFFFFFFFFFFFFFu : 0x0101010101010101u;
     for (int part = 0; part < 4; ++part) {
       const uint64_t row = kGridIq1S[b.q[4 * i + part] | (((word >> (3 * part)) & 7) << 8)];
-      for (int j = 0; j < 8; ++j) {
-        const int level = static_cast<int8_t>((row >> (8 * j)) & 255);
-        n.w[32 * i + 8 * part + j] = static_cast<int8_t>(8 * level + shift);
-      }
+      const uint64_t levels = (row & 0x1F1F1F1F1F1F1F1Fu) << 3;  // 8 of them as bytes, times 8
+      const uint64_t low7 = 0x7F7F7F7F7F7F7F7Fu;
+      const uint64_t sums = ((levels & low7) + (shift & low7)) ^ ((levels ^ shift) & ~low7);
+      std::memcpy(n.w + 32 * i + 8 * part, &sums, 8);
     }
     n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * ((word >> 12) & 7) + 1);
     n.min[2 * i] = n.min[2 * i + 1] = 0;

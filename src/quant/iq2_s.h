@@ -20,15 +20,26 @@ static_assert(sizeof(BlockIQ2_S) == 82);
 
 ASSAY_FN BlockScales scales(const BlockIQ2_S& b) noexcept { return {num::half_to_float(b.d) * 0.125f, 0}; }
 
-ASSAY_FN void unpack(const BlockIQ2_S& b, Integers256& n) noexcept {
-  for (int part = 0; part < 32; ++part) {
-    const int high = (b.high_bits[part / 4] >> (2 * (part % 4))) & 3;
-    put_signed(kGridIq2S[b.q[part] | (high << 8)], b.signs[part], 8, n.w + 8 * part);
+ASSAY_FN SignedRows signed_rows(const BlockIQ2_S& b, int run) noexcept {
+  SignedRows r;
+  std::memcpy(&r.signs, b.signs + 4 * run, 4);
+  for (int part = 0; part < 4; ++part) {
+    const int high = (b.high_bits[run] >> (2 * part)) & 3;
+    r.rows[part] = kGridIq2S[b.q[4 * run + part] | (high << 8)];
   }
+  return r;
+}
+
+ASSAY_FN void integer_scales(const BlockIQ2_S& b, Integers256& n) noexcept {
   for (int group = 0; group < 16; ++group) {
     n.scale[group] = static_cast<int16_t>(2 * ((b.sub_scales[group / 2] >> (4 * (group % 2))) & 15) + 1);
     n.min[group] = 0;
   }
+}
+
+ASSAY_FN void unpack(const BlockIQ2_S& b, Integers256& n) noexcept {
+  put_runs(b, n);
+  integer_scales(b, n);
 }
 
 }  // namespace assay::quant

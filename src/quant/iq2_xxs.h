@@ -17,17 +17,27 @@ static_assert(sizeof(BlockIQ2_XXS) == 66);
 
 ASSAY_FN BlockScales scales(const BlockIQ2_XXS& b) noexcept { return {num::half_to_float(b.d) * 0.125f, 0}; }
 
-ASSAY_FN void unpack(const BlockIQ2_XXS& b, Integers256& n) noexcept {
-  for (int i = 0; i < 8; ++i) {
+ASSAY_FN SignedRows signed_rows(const BlockIQ2_XXS& b, int run) noexcept {
+  SignedRows r;
+  uint32_t signs_and_scale;
+  std::memcpy(&signs_and_scale, b.q + 8 * run + 4, 4);
+  r.signs = even_signs_of_four(signs_and_scale);
+  for (int part = 0; part < 4; ++part) r.rows[part] = kGridIq2Xxs[b.q[8 * run + part]];
+  return r;
+}
+
+ASSAY_FN void integer_scales(const BlockIQ2_XXS& b, Integers256& n) noexcept {
+  for (int run = 0; run < 8; ++run) {
     uint32_t signs_and_scale;
-    std::memcpy(&signs_and_scale, b.q + 8 * i + 4, 4);
-    for (int part = 0; part < 4; ++part) {
-      const uint32_t signs = even_signs((signs_and_scale >> (7 * part)) & 127);
-      put_signed(kGridIq2Xxs[b.q[8 * i + part]], signs, 8, n.w + 32 * i + 8 * part);
-    }
-    n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * (signs_and_scale >> 28) + 1);
-    n.min[2 * i] = n.min[2 * i + 1] = 0;
+    std::memcpy(&signs_and_scale, b.q + 8 * run + 4, 4);
+    n.scale[2 * run] = n.scale[2 * run + 1] = static_cast<int16_t>(2 * (signs_and_scale >> 28) + 1);
+    n.min[2 * run] = n.min[2 * run + 1] = 0;
   }
+}
+
+ASSAY_FN void unpack(const BlockIQ2_XXS& b, Integers256& n) noexcept {
+  put_runs(b, n);
+  integer_scales(b, n);
 }
 
 }  // namespace assay::quant

@@ -19,17 +19,28 @@ static_assert(sizeof(BlockIQ3_S) == 110);
 
 ASSAY_FN BlockScales scales(const BlockIQ3_S& b) noexcept { return {num::half_to_float(b.d), 0}; }
 
-ASSAY_FN void unpack(const BlockIQ3_S& b, Integers256& n) noexcept {
-  for (int part = 0; part < 64; ++part) {
-    const int high = (b.high_bits[part / 8] >> (part % 8)) & 1;
-    const uint32_t signs = static_cast<uint32_t>(b.signs[part / 2]) >> (4 * (part % 2));
-    put_signed(kGridIq3S[b.q[part] | (high << 8)], signs, 4, n.w + 4 * part);
+ASSAY_FN SignedRows signed_rows(const BlockIQ3_S& b, int run) noexcept {
+  SignedRows r;
+  std::memcpy(&r.signs, b.signs + 4 * run, 4);
+  for (int part = 0; part < 4; ++part) {
+    const uint8_t* q = b.q + 8 * run + 2 * part;
+    const int high = b.high_bits[run] >> (2 * part);
+    r.rows[part] = kGridIq3S[q[0] | (high & 1) << 8] | static_cast<uint64_t>(kGridIq3S[q[1] | (high & 2) << 7]) << 32;
   }
+  return r;
+}
+
+ASSAY_FN void integer_scales(const BlockIQ3_S& b, Integers256& n) noexcept {
   for (int i = 0; i < 8; ++i) {
     const int s = (b.sub_scales[i / 2] >> (4 * (i % 2))) & 15;
     n.scale[2 * i] = n.scale[2 * i + 1] = static_cast<int16_t>(2 * s + 1);
     n.min[2 * i] = n.min[2 * i + 1] = 0;
   }
+}
+
+ASSAY_FN void unpack(const BlockIQ3_S& b, Integers256& n) noexcept {
+  put_runs(b, n);
+  integer_scales(b, n);
 }
 
 }  // namespace assay::quant

@@ -17,9 +17,9 @@ static_assert(sizeof(BlockTQ2_0) == 66);
 ASSAY_FN BlockScales scales(const BlockTQ2_0& b) noexcept { return {num::half_to_float(b.d), 0}; }
 
 ASSAY_FN void unpack(const BlockTQ2_0& b, Integers256& n) noexcept {
-  for (int j = 0; j < 256; ++j) {
-    const int half = j / 128, shift = 2 * (j / 32 % 4);
-    n.w[j] = static_cast<int8_t>(((b.q[32 * half + j % 32] >> shift) & 3) - 1);
+  for (int run = 0; run < 8; ++run) {  // of 32, one shift each
+    const uint8_t* q = b.q + run / 4 * 32;
+    for (int i = 0; i < 32; ++i) n.w[32 * run + i] = static_cast<int8_t>((q[i] >> (2 * (run % 4)) & 3) - 1);
   }
   for (int group = 0; group < 16; ++group) {
     n.scale[group] = 1;

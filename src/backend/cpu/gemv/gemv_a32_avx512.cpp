@@ -118,10 +118,9 @@ struct UnpackIQ4_NL : OneScale {
 };
 
 struct UnpackMXFP4 : PowerScale {
-  static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = 12;
+  static constexpr int kBlockBytes = sizeof(quant::BlockMXFP4), kOffset = kOffsetMxfp4;
   static Quad quad(const std::byte* const* p) noexcept {
-    const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return look_up(nibbles<quant::BlockMXFP4>(p), _mm_add_epi8(levels, _mm_set1_epi8(12)));
+    return look_up(nibbles<quant::BlockMXFP4>(p), levels_mxfp4());
   }
 };
 

@@ -1,4 +1,4 @@
-// One token's product with short rows of the formats with blocks of 32 and 4 or 5 bits, by AVX-512 VNNI: 16 to 32
+// One token's product with short rows of the formats with blocks of 32 and 4, 5 or 8 bits, by AVX-512 VNNI: 16 to 32
 // blocks a row, an even number of them. Such rows end after two to four steps of gemv.h's kernels, and what a row costs
 // beside its steps is then a third of all. Here blocks are taken 16 at a time as they lie in the file, over the ends of
 // rows; only the chains and the tree go row by row.
@@ -6,68 +6,46 @@
 //   rows of 18 blocks  | row 0     | row 1     | ..   | row 7     |    group_rows: 8, or 4 where rows are whole quads
 //   16 blocks          |---------|---------|--- ..      ---------|     4 quads -> 16 integers -> 16 terms, in order
 //   behind the last    terms of a row, lanes by chunk and step -> its 8 chains -> the trees of 4 rows at once
-//
-// A window of 64 bytes holds three blocks of a quad, or the scales of three or four, and one permutation of its words
-// takes them out: every part of these blocks lies at an even place.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <new>
 
 #include "backend/cpu/gemv/gemv_prepare.h"
 #include "backend/cpu/gemv/gemv_short.h"
-#include "backend/cpu/gemv/quads_avx512.h"
-#include "quant/blocks.h"
+#include "backend/cpu/gemv/sixteen_blocks_avx512.h"
 
 namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kBlocksMin = 16, kBlocksMax = 32, kStepsMax = kBlocksMax / kLanes;
-constexpr int64_t kTogether = 16;          // blocks of which all is done at once
-constexpr int64_t kBytesAhead = 8 * 1024;  // between what is read and what is fetched
-constexpr int64_t kGroupMax = 8;           // rows
+constexpr int64_t kGroupMax = 8;  // rows
 
 // Rows after which blocks in sixteens end with a row; at least as many as one tree takes.
 constexpr int64_t group_rows(int64_t n_blocks) noexcept { return n_blocks % 4 == 0 ? 4 : kGroupMax; }
 
-// Activations in the order of blocks. Sums begin anew after a row, quads after the rows that are whole quads; so much
-// stands behind that sixteen may be read from anywhere.
 struct ShortOperand {
-  static constexpr int64_t kQuads = (kBlocksMax - 2) / 2 + 3;
-  alignas(64) int8_t q[kQuads * 2 * 2 * 64];  // [quads][planes][halves of a block][4 blocks x 16]
+  alignas(64) int8_t q[quads_laid_out(kBlocksMax - 2) * 2 * 2 * 64];
   alignas(64) int32_t places[kStepsMax][16];  // of a step's lanes among a row's terms; the upper half counts not
   alignas(64) float d[kStepsMax][kLanes];
-  alignas(64) int32_t sums[kBlocksMax + kTogether];  // times the format's offset
+  alignas(64) int32_t sums[kBlocksMax + kTogether];
   alignas(64) float g[kBlocksMax + kTogether];
-  int64_t n_blocks, n_quads;  // until each begins anew
+  BlockActivations blocks;  // of these arrays
   int64_t full_steps, steps;
   __mmask8 last_mask;
 };
+static_assert(quads_laid_out(kBlocksMax - 2) >= quads_laid_out(kBlocksMax));
 
 template <class Format, int kPlanes>
 void lay_out(const LinearTask& task, ShortOperand& out) noexcept {
   const quant::Activations& x = task.x;
   const GemvChain chain = gemv_chain(task.k / 32);
-  const int64_t n = chain.n_blocks;
-  out.n_blocks = n;
-  out.n_quads = n % 4 == 0 ? n / 4 : n / 2;
+  out.blocks.q = out.q;
+  out.blocks.sums = out.sums;
+  out.blocks.g = out.g;
+  lay_out_blocks<Format, kPlanes>(task, out.blocks);
   out.full_steps = chain.full_steps;
   out.steps = chain.steps;
   out.last_mask = 0;
-  for (int64_t i = 0; i < 4 * (out.n_quads + 3); ++i) {
-    int8_t* at = out.q + i / 4 * (kPlanes * 128) + i % 4 * 16;
-    for (int plane = 0; plane < kPlanes; ++plane, at += 128) {
-      const int8_t* from = (plane == 0 ? x.q : x.l) + 32 * (i % n);
-      std::memcpy(at, from, 16);
-      std::memcpy(at + 64, from + 16, 16);
-    }
-  }
-  for (int64_t i = 0; i < n + kTogether; ++i) {
-    const int64_t block = i % n;
-    const int32_t sum = kPlanes == 2 ? 128 * x.q_sums[block] + x.l_sums[block] : x.q_sums[block];
-    out.sums[i] = Format::kOffset * sum;
-    out.g[i] = static_cast<float>(sum) * (kPlanes == 2 ? 0x1p-7f : 1.0f);
-  }
   for (int lane = 0; lane < kLanes; ++lane) {
     if (chain.last_mask[lane] != 0) out.last_mask = static_cast<__mmask8>(out.last_mask | 1 << lane);
     for (int64_t step = 0; step < out.steps; ++step) {
@@ -78,129 +56,6 @@ void lay_out(const LinearTask& task, ShortOperand& out) noexcept {
       out.d[step][lane] = is_there ? x.d[block] : 0.0f;
     }
   }
-}
-
-// The first kWords words of a part of 16 blocks, which lies at kAt, taken out of windows of 64 bytes: lane i has a
-// block's first, lane 16 + i its second.
-template <int kBlockBytes, int kAt, int kWords>
-struct WordsOfBlocks {
-  static constexpr int kPerWindow = (64 - 2 * kWords) / kBlockBytes + 1, kWindows = (16 + kPerWindow - 1) / kPerWindow;
-  static constexpr int first(int window) { return window == kWindows - 1 ? 16 - kPerWindow : window * kPerWindow; }
-  static_assert(kAt + first(kWindows - 1) * kBlockBytes + 64 <= 16 * kBlockBytes,
-                "the last window ends with the blocks");
-  static constexpr std::array<int16_t, 32> places() {
-    std::array<int16_t, 32> at{};
-    for (int i = 0; i < 32; ++i)
-      at[i] = static_cast<int16_t>((i % 16 - first(i % 16 / kPerWindow)) * (kBlockBytes / 2) + i / 16);
-    return at;
-  }
-  [[gnu::always_inline]] static __m512i load(const std::byte* blocks) noexcept {
-    alignas(64) static constexpr std::array<int16_t, 32> kPlaces = places();
-    const __m512i at = _mm512_load_si512(kPlaces.data());
-    __m512i words = _mm512_setzero_si512();
-    for (int window = 0; window < kWindows; ++window) {
-      const uint32_t upto16 = 0xFFFFu & (0xFFFFu << (window * kPerWindow));
-      const __mmask32 mask = kWords == 2 ? upto16 | upto16 << 16 : upto16;
-      const __m512i bytes = _mm512_loadu_si512(blocks + kAt + first(window) * kBlockBytes);
-      words = window == 0 ? _mm512_permutexvar_epi16(at, bytes) : _mm512_mask_permutexvar_epi16(words, mask, at, bytes);
-    }
-    return words;
-  }
-};
-
-// The nibbles of a quad, which are the last 16 bytes of a block.
-template <int kBlockBytes>
-[[gnu::always_inline]] inline __m512i load_nibbles(const std::byte* blocks) noexcept {
-  constexpr int kAt = kBlockBytes - 16;
-  static_assert(2 * kBlockBytes + 16 <= 64);
-  alignas(64) static constexpr auto kPlaces = [] {
-    std::array<int16_t, 32> at{};
-    for (int i = 0; i < 24; ++i) at[i] = static_cast<int16_t>(i / 8 * (kBlockBytes / 2) + i % 8);
-    return at;
-  }();
-  const __m512i three = _mm512_permutexvar_epi16(_mm512_load_si512(kPlaces.data()), _mm512_loadu_si512(blocks + kAt));
-  return _mm512_inserti32x4(three, _mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks + 3 * kBlockBytes + kAt)),
-                            3);
-}
-
-// Four quads of integers to be.
-template <class Block>
-struct Nibbles {
-  static constexpr int kBlockBytes = sizeof(Block);
-  [[gnu::always_inline]] static void unpack(const std::byte* blocks, Quad* quads) noexcept {
-    for (int i = 0; i < 4; ++i) quads[i] = split_nibbles(load_nibbles<kBlockBytes>(blocks + 4 * i * kBlockBytes));
-  }
-};
-
-// The fifth bits of 16 blocks' first halves, then those of their second: as masks of quads they lie in memory.
-template <class Block>
-struct FiveBits {
-  static constexpr int kBlockBytes = sizeof(Block);
-  [[gnu::always_inline]] static void unpack(const std::byte* blocks, Quad* quads) noexcept {
-    alignas(64) uint64_t masks[8];
-    _mm512_store_si512(masks, WordsOfBlocks<kBlockBytes, offsetof(Block, high_bits), 2>::load(blocks));
-    Nibbles<Block>::unpack(blocks, quads);
-    const __m512i sixteen = _mm512_set1_epi8(16);
-    for (int i = 0; i < 4; ++i) {
-      quads[i].first = _mm512_mask_add_epi8(quads[i].first, masks[i], quads[i].first, sixteen);
-      quads[i].second = _mm512_mask_add_epi8(quads[i].second, masks[4 + i], quads[i].second, sixteen);
-    }
-  }
-};
-
-struct ShortQ4_0 : Nibbles<quant::BlockQ4_0> {
-  static constexpr int kOffset = 8;
-  static constexpr bool kHasMin = false;
-};
-struct ShortQ4_1 : Nibbles<quant::BlockQ4_1> {
-  static constexpr int kOffset = 0;
-  static constexpr bool kHasMin = true;
-};
-struct ShortQ5_0 : FiveBits<quant::BlockQ5_0> {
-  static constexpr int kOffset = 16;
-  static constexpr bool kHasMin = false;
-};
-struct ShortQ5_1 : FiveBits<quant::BlockQ5_1> {
-  static constexpr int kOffset = 0;
-  static constexpr bool kHasMin = true;
-};
-struct ShortIQ4_NL : Nibbles<quant::BlockIQ4_NL> {
-  static constexpr int kOffset = 128;
-  static constexpr bool kHasMin = false;
-  [[gnu::always_inline]] static void unpack(const std::byte* blocks, Quad* quads) noexcept {
-    Nibbles<quant::BlockIQ4_NL>::unpack(blocks, quads);
-    for (int i = 0; i < 4; ++i) quads[i] = look_up(quads[i], levels_iq4_nl());
-  }
-};
-
-// Sums of the 4 dwords of each block of four quads, in the order of blocks.
-inline __m512i sums_of_quads(const __m512i* v) noexcept {
-  const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-  const __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-  const __m512i by_quads = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), by_quads);
-}
-
-// The terms of 16 blocks. q: of their first quad; sums and g of the first.
-template <class Format, int kPlanes>
-[[gnu::always_inline]] inline __m512 terms_of_16(const std::byte* blocks, const int8_t* q, const int32_t* sums,
-                                                 const float* g) noexcept {
-  Quad quads[4];
-  Format::unpack(blocks, quads);
-  __m512i dots[4];
-  for (int i = 0; i < 4; ++i, q += 128 * kPlanes) {
-    dots[i] = add_dot(_mm512_setzero_si512(), quads[i], q);
-    if constexpr (kPlanes == 2) dots[i] = add_dot(_mm512_slli_epi32(dots[i], 7), quads[i], q + 128);
-  }
-  __m512i dot = sums_of_quads(dots);
-  if constexpr (Format::kOffset != 0) dot = _mm512_sub_epi32(dot, _mm512_loadu_si512(sums));
-  __m512 f = _mm512_cvtepi32_ps(dot);
-  if constexpr (kPlanes == 2) f = _mm512_mul_ps(_mm512_set1_ps(0x1p-7f), f);
-  const __m512i scales = WordsOfBlocks < Format::kBlockBytes, 0, Format::kHasMin ? 2 : 1 > ::load(blocks);
-  const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(scales));
-  if constexpr (!Format::kHasMin) return _mm512_mul_ps(d, f);
-  const __m512 m = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(scales, 1));
-  return _mm512_fmadd_ps(d, f, _mm512_mul_ps(m, _mm512_loadu_ps(g)));
 }
 
 // The chains of a row from its terms. Behind these there is something to read.
@@ -216,32 +71,15 @@ template <class Format, int kPlanes>
   return _mm256_mask3_fmadd_ps(_mm256_load_ps(x.d[x.full_steps]), step_terms(x.full_steps), c, x.last_mask);
 }
 
-// Section 2.4 of the contract for four rows.
-inline __m128 trees(const __m256* c) noexcept {
-  const __m256 fours = _mm256_hadd_ps(_mm256_hadd_ps(c[0], c[1]), _mm256_hadd_ps(c[2], c[3]));
-  return _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
-}
-
 // The dots of group_rows rows.
 template <class Format, int kPlanes>
 [[gnu::always_inline]] inline void run_group(const ShortOperand& x, int64_t n_rows, const std::byte* rows,
                                              float* out) noexcept {
   alignas(64) float terms[kGroupMax * kBlocksMax + kTogether];
-  const int64_t n_terms = n_rows * x.n_blocks;
-  for (int64_t at = 0, quad = 0, block = 0; at < n_terms; at += kTogether) {
-    for (int64_t line = 0; line < kTogether * Format::kBlockBytes; line += 64)
-      __builtin_prefetch(rows + kBytesAhead + line);
-    const __m512 some = terms_of_16<Format, kPlanes>(rows, x.q + quad * (128 * kPlanes), x.sums + block, x.g + block);
-    _mm512_store_ps(terms + at, some);
-    rows += kTogether * Format::kBlockBytes;
-    quad += 4;
-    quad = quad >= x.n_quads ? quad - x.n_quads : quad;
-    block += kTogether;
-    block = block >= x.n_blocks ? block - x.n_blocks : block;
-  }
+  terms_of_blocks<Format, kPlanes>(x.blocks, n_rows * x.blocks.n_blocks, rows, terms);
   for (int64_t row = 0; row < n_rows; row += 4) {
     __m256 c[4];
-    for (int i = 0; i < 4; ++i) c[i] = chains_of_row(x, terms + (row + i) * x.n_blocks);
+    for (int i = 0; i < 4; ++i) c[i] = chains_of_row(x, terms + (row + i) * x.blocks.n_blocks);
     _mm_storeu_ps(out + row, trees(c));
   }
 }
@@ -249,7 +87,7 @@ template <class Format, int kPlanes>
 template <class Format, int kPlanes>
 void short_rows(const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) noexcept {
   const ShortOperand& x = *reinterpret_cast<const ShortOperand*>(scratch);
-  const int64_t group = group_rows(x.n_blocks);
+  const int64_t group = group_rows(x.blocks.n_blocks);
   for (int64_t r = row_begin; r < row_end; r += group) {
     const int64_t n = std::min(group, row_end - r);
     const std::byte* rows = task.weights + r * task.row_bytes;
@@ -287,11 +125,13 @@ GemmKernel gemv_short_avx512(const LinearTask& task) noexcept {
   const int64_t n_blocks = task.k / 32;
   if (n_blocks < kBlocksMin || n_blocks > kBlocksMax || n_blocks % 2 != 0) return {};
   switch (task.format->dtype) {
-    case DType::Q4_0: return kernel_of<ShortQ4_0>(task);
-    case DType::Q4_1: return kernel_of<ShortQ4_1>(task);
-    case DType::Q5_0: return kernel_of<ShortQ5_0>(task);
-    case DType::Q5_1: return kernel_of<ShortQ5_1>(task);
-    case DType::IQ4_NL: return kernel_of<ShortIQ4_NL>(task);
+    case DType::Q4_0: return kernel_of<SixteenQ4_0>(task);
+    case DType::Q4_1: return kernel_of<SixteenQ4_1>(task);
+    case DType::Q5_0: return kernel_of<SixteenQ5_0>(task);
+    case DType::Q5_1: return kernel_of<SixteenQ5_1>(task);
+    case DType::Q8_0: return kernel_of<SixteenQ8_0>(task);
+    case DType::IQ4_NL: return kernel_of<SixteenIQ4_NL>(task);
+    case DType::MXFP4: return kernel_of<SixteenMXFP4>(task);
     default: return {};
   }
 }

@@ -134,14 +134,14 @@ inline GemvKernel superblock_kernel(tensor::DType dtype) noexcept {
     case DType::Q5_K: return &gemv_any<Superblocks<LanesQ5_K>>;
     case DType::Q6_K: return &gemv_any<Superblocks<LanesQ6_K>>;
     case DType::IQ4_XS: return &gemv_any<Superblocks<LanesIQ4_XS>>;
-    case DType::IQ1_S:
-    case DType::IQ2_XXS:
-    case DType::IQ2_XS:
-    case DType::IQ2_S:
-    case DType::IQ3_XXS:
-    case DType::IQ3_S:
-    case DType::TQ1_0:
-    case DType::TQ2_0: return &gemv_any<Superblocks<LanesAny>>;
+    case DType::IQ2_XXS: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ2_XXS, 8>>>;
+    case DType::IQ2_XS: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ2_XS, 8>>>;
+    case DType::IQ2_S: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ2_S, 8>>>;
+    case DType::IQ3_XXS: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ3_XXS, 4>>>;
+    case DType::IQ3_S: return &gemv_any<Superblocks<LanesOfGrid<quant::BlockIQ3_S, 1>>>;
+    case DType::TQ1_0: return &gemv_any<Superblocks<LanesTQ1_0>>;
+    case DType::TQ2_0: return &gemv_any<Superblocks<LanesTQ2_0>>;
+    case DType::IQ1_S: return &gemv_any<Superblocks<LanesAny>>;
     default: return nullptr;
   }
 }

@@ -30,6 +30,13 @@ inline __m128i levels_iq4_nl() noexcept {
   return _mm_xor_si128(levels, _mm_set1_epi8(-128));
 }
 
+// What MXFP4's integers stand for, kOffsetMxfp4 added.
+constexpr int kOffsetMxfp4 = 12;
+inline __m128i levels_mxfp4() noexcept {
+  const __m128i levels = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+  return _mm_add_epi8(levels, _mm_set1_epi8(kOffsetMxfp4));
+}
+
 // Adds the products of a quad and 128 bytes of activations: first halves of its blocks, then their second halves.
 inline __m512i add_dot(__m512i sum, const Quad& w, const int8_t* q) noexcept {
   return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w.first, _mm512_load_si512(q)), w.second,

@@ -256,11 +256,67 @@ struct LanesIQ4_XS : Signed {
   static Wide scale(const Group& group, int j) noexcept { return shuffle_bytes(group.scales, everywhere(j)); }
 };
 
-// The plain code makes the integers.
-struct LanesAny : AnyScale, Signed {
+// ---- Ternary: one scale of the block.
+
+struct LanesTQ2_0 : OneScale<quant::BlockTQ2_0>, PiecesOfHalves {
+  static constexpr bool kKeepsHeads = false, kSigned = true;
+  static constexpr int kOffsetShift = 0, kBlockBytes = sizeof(quant::BlockTQ2_0), kWeightMax = 2, kSubBlock = 16;
+  struct Group {
+    const std::byte* const* p;
+  };
+  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept { group.p = p; }
+  static void weights(const Group& group, int quarter, Wide* w) noexcept {
+    unpack_pairs(gather_wide(group.p, offsetof(quant::BlockTQ2_0, q) + 16 * quarter), w);
+    for (int i = 0; i < 4; ++i) w[i] = subtract_bytes(w[i], all_bytes(1));
+  }
+  static Wide scale(const Group&, int) noexcept { return all_words(1); }
+};
+
+// Digits to the base of 3: of 32 bytes five each for pieces 0 to 9, of 16 bytes five for pieces 10 to 14, of 4 bytes
+// four each for the last.
+struct LanesTQ1_0 : OneScale<quant::BlockTQ1_0>, Signed {
   static constexpr bool kKeepsHeads = false;
-  static constexpr int kBlockBytes = 66, kWeightMax = 127,
-                       kSubBlock = 16;  // bytes: of the smallest, for fetching ahead
+  static constexpr int kBlockBytes = sizeof(quant::BlockTQ1_0), kWeightMax = 1, kSubBlock = 16;
+  // Bytes as words, those of even places and those of odd ones: of pieces 0 2 .., 1 3 .., 10 11 .., 15.
+  struct Group {
+    EvenOdd bytes[4];
+  };
+  static void open(const LinearTask&, const std::byte* const* p, Group& group) noexcept {
+    using Block = quant::BlockTQ1_0;
+    constexpr int64_t kLast = sizeof(Block) - 16;  // nothing behind the block is read
+    static_assert(offsetof(Block, fives) == 0 && offsetof(Block, fours) == kLast + 10);
+    const Wide low = all_words(0xFF);
+    for (int i = 0; i < 4; ++i) {
+      Wide bytes = gather_wide(p, i < 3 ? 16 * i : kLast);
+      if (i == 3) bytes = shuffle_bytes(bytes, spread(_mm_set1_epi32(0x0D0C0B0A)));
+      group.bytes[i] = {and_(bytes, low), shift_right_words(bytes, 8)};
+    }
+  }
+  static void weights(const Group& group, int quarter, Wide* w) noexcept {
+    constexpr int kPowers[5] = {1, 3, 9, 27, 81};
+    for (int i = 0; i < 4; ++i) {
+      const int piece = 4 * quarter + i;
+      const EvenOdd& of = group.bytes[piece < 10 ? piece % 2 : piece < 15 ? 2 : 3];
+      const Wide power = piece < 15 ? all_words(kPowers[piece < 10 ? piece / 2 : piece - 10])
+                                    : spread(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+      const auto digit = [&](Wide words) {  // in the upper bytes
+        return low_words_of_products(and_(low_words_of_products(words, power), all_words(0xFF)), all_words(3));
+      };
+      const Wide upper = and_(digit(of.odd), all_words(0xFF00));
+      w[i] = subtract_bytes(or_(shift_right_words(digit(of.even), 8), upper), all_bytes(1));
+    }
+  }
+  static Wide scale(const Group&, int) noexcept { return all_words(1); }
+};
+
+// ---- Codebooks that are unpacked before.
+
+// Integers that are made block by block, before they are read as pieces. Derived: integers(task, p, out), and what
+// superblock_lanes.h asks of scales.
+template <class Derived>
+struct LanesOfIntegers : Signed {
+  static constexpr bool kKeepsHeads = false;
+  static constexpr int kWeightMax = 127, kSubBlock = 16;
   struct Group {
     quant::Integers256 integers[kLanes / kGroups];
     const std::byte* p[kLanes];
@@ -270,7 +326,7 @@ struct LanesAny : AnyScale, Signed {
     quant::Integers256* integers = group.integers;
     for (const int half : {0, kLanes / 2}) {
       for (int lane = half; lane < half + kLanes / 2 / kGroups; ++lane, ++integers) {
-        task.format->integers(p[lane], *integers);
+        Derived::integers(task, p[lane], *integers);
         group.p[lane] = reinterpret_cast<const std::byte*>(integers);
       }
     }
@@ -283,6 +339,42 @@ struct LanesAny : AnyScale, Signed {
   }
   static Wide scale(const Group& group, int j) noexcept {
     return shuffle_bytes(group.scales[j / 8], everywhere(j % 8));
+  }
+};
+
+// The plain code makes them.
+struct LanesAny : AnyScale, LanesOfIntegers<LanesAny> {
+  static constexpr int kBlockBytes = 50;  // of IQ1_S, the smallest, for fetching ahead
+  static void integers(const LinearTask& task, const std::byte* p, quant::Integers256& out) noexcept {
+    task.format->integers(p, out);
+  }
+};
+
+// Rows of grids with signs. The numbers of d are halves, which kOverD divides.
+template <class Block, int kOverD>
+struct LanesOfGrid : LanesOfIntegers<LanesOfGrid<Block, kOverD>> {
+  static constexpr int kBlockBytes = sizeof(Block);
+  static constexpr bool kHasMin = false;
+  static int64_t block_bytes(const LinearTask&) noexcept { return kBlockBytes; }
+  static Scales scales(const LinearTask&, const std::byte* const* p) noexcept {
+    return {mul_8(load_halves(p, offsetof(Block, d)), splat_8(1.0f / kOverD)), zero_8()};
+  }
+  static void integers(const LinearTask&, const std::byte* p, quant::Integers256& out) noexcept {
+    Block b;
+    __builtin_memcpy(&b, p, sizeof b);
+    const __m256i byte_of_bit = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303),
+                  bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+    for (int run = 0; run < 8; ++run) {
+      const quant::SignedRows r = quant::signed_rows(b, run);
+      const __m256i levels = _mm256_setr_epi64x(static_cast<int64_t>(r.rows[0]), static_cast<int64_t>(r.rows[1]),
+                                                static_cast<int64_t>(r.rows[2]), static_cast<int64_t>(r.rows[3]));
+      const __m256i bits =
+          _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int32_t>(r.signs)), byte_of_bit), bit);
+      const __m256i minus = _mm256_cmpeq_epi8(bits, bit);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.w + 32 * run),
+                          _mm256_sub_epi8(_mm256_xor_si256(levels, minus), minus));
+    }
+    quant::integer_scales(b, out);
   }
 };
 

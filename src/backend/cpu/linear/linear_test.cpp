@@ -9,7 +9,9 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "backend/cpu/linear/linear_thread.h"
 #include "backend/cpu/sets/kernel_sets.h"
@@ -272,12 +274,16 @@ TEST(LinearTable, EveryRowEqualsTheReference) {
   }
 }
 
-// Rows that kernels take together because they are short, all their lengths: groups of 4 and of 8 rows, whole and not.
-TEST(LinearTable, ShortRowsEqualTheReference) {
+// Rows that kernels take together, short ones of all lengths and longer ones with whole and broken turns of steps: groups
+// of 4 and of 8 rows, whole and not.
+TEST(LinearTable, RowsTakenTogetherEqualTheReference) {
+  std::vector<int64_t> lengths(35);
+  std::iota(lengths.begin(), lengths.end(), 16);
+  lengths.insert(lengths.end(), {64, 78, 98, 128, 170, 176});
   for (const Format& format : quant::all_formats()) {
     if (format.activation != quant::Activation::a32) continue;
     for (const int planes : {1, 2}) {
-      for (int64_t blocks = 16; blocks <= 34; ++blocks) {
+      for (const int64_t blocks : lengths) {
         Case c(format, 32 * blocks, 21, 1, planes, static_cast<uint64_t>(100 * blocks));
         if (blocks % 3 == 0) c.poison(static_cast<uint64_t>(blocks));
         if (blocks % 3 == 1) c.push_to_bounds(static_cast<uint64_t>(blocks));

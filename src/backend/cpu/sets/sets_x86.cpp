@@ -115,6 +115,7 @@ LinearKernel floats_avx512(const LinearTask&) noexcept {
 }
 
 LinearKernel short_rows(const LinearTask& t) noexcept { return {nullptr, gemv_short_avx512(t)}; }
+LinearKernel long_rows(const LinearTask& t) noexcept { return {nullptr, gemv_long_avx512(t)}; }
 
 constexpr LinearRow kRowsAvx512[] = {
     {"float vector", floats, 0, 1, 1, 1, 32, &matrix<float_vector_avx512>},
@@ -137,6 +138,7 @@ constexpr LinearRow kRowsAvx512[] = {
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"vector of short rows", blocks, 0, 1, 1, 512, 64, &short_rows, {}, &is_zen5_or_later},
+    {"vector of long rows", blocks, 0, 1, 1, 1088, 64, &long_rows, {}, &is_zen5_or_later},
     {"vector one by one", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &is_zen5_or_later},
     {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>},
 };
