@@ -12,10 +12,20 @@ namespace {
 // Units of work: enough of them that a thread which was held up is helped out, none so small that taking it costs more
 // than it. With few tokens threads take several that follow one another (base/range_shares.h): what they wait for each
 // other at the end is a unit's time. With many tokens a unit is longer, since what it does once for all its rows (their
-// tokens in the order of its kernel) grows with the tokens.
+// tokens in the order of its kernel) grows with the tokens, unless a thread does it once for all its units.
 constexpr int64_t kUnitsPerThread = 64, kUnitsPerThreadMany = 4;
 constexpr int64_t kUnitBytesMin = 8 * 1024;
 constexpr int64_t kManyTokens = 16;
+constexpr int64_t kLaidOutMax = 384 * 1024;  // elements that kernels for few tokens lay out in one pass
+
+// Whether what a thread has laid out of the tokens serves all its units.
+bool lays_out_once(const LinearStep& step, int64_t n_tokens) noexcept {
+  for (size_t i = 0; i < step.tasks.size(); ++i) {
+    if (step.choices[i].at(n_tokens).kernel.matrix.run_again == nullptr || n_tokens * step.tasks[i].k > kLaidOutMax)
+      return false;
+  }
+  return true;
+}
 
 LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearWork& work,
                      const ops::ExecutorOptions& options) {
@@ -69,7 +79,7 @@ LinearStep make_linear_step(const RunState& state, const Step& step, const ops::
 
 void run_linear_step(const RunState& state, const LinearStep& step, int64_t n_tokens) {
   if (n_tokens == 0) return;
-  const bool many = n_tokens >= kManyTokens;
+  const bool many = n_tokens >= kManyTokens && !lays_out_once(step, n_tokens);
   const LinearSplit& split = many ? step.for_many : step.for_few;
   const auto run = [&](LinearThread& thread, base::RangeShares::Range units) {
     size_t i = 0;

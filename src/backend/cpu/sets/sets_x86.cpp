@@ -107,6 +107,13 @@ LinearKernel skinny_avx512(const LinearTask& t) noexcept {
   return t.row_bytes > kFewRowBytesMax ? LinearKernel{} : matrix_by_planes<kFind>(t);
 }
 
+// Dozens of tokens of longer rows take more than half of the second-level cache.
+constexpr int64_t kDozensRowMax = 1536;
+
+LinearKernel skinny_of_dozens(const LinearTask& t) noexcept {
+  return t.k > kDozensRowMax ? LinearKernel{} : skinny_avx512<skinny_a32_avx512>(t);
+}
+
 LinearKernel float_columns(const LinearTask&) noexcept {
   return {nullptr, {&float_columns_avx512, &float_columns_scratch_bytes_avx512, kGemmRowStep}};
 }
@@ -135,6 +142,7 @@ constexpr LinearRow kRowsAvx512[] = {
     {"skinny", blocks, 1, 5, 16, 1, 1, &skinny_avx512<skinny_a32_avx512>},
     {"vector of two", blocks, 2, 2, 2, 1, 1, &vector<gemv_a32_avx512>, kOneByOneBlocks, &is_zen5_or_later},
     {"skinny", blocks, 2, 2, 32, 1, 1, &skinny_avx512<skinny_a32_avx512>},
+    {"skinny of dozens", blocks, 2, 33, 72, 1, 1, &skinny_of_dozens, {}, &is_zen5_or_later},
     {"panels", blocks, 1, kPanels1, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"panels", blocks, 2, kPanels2, kAnyTokens, 1, 1, &matrix<gemm_a32_avx512>},
     {"vector of short rows", blocks, 0, 1, 1, 512, 64, &short_rows, {}, &is_zen5_or_later},
