@@ -78,6 +78,12 @@ class Recording {
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
 };
 
+// Shared memory of attention/attention_tile.comp with so many queries.
+inline constexpr int64_t kTileQueriesMin = 16, kTileQueriesMax = 32;
+constexpr int64_t attention_tile_bytes(int64_t n_queries) noexcept {
+  constexpr int64_t kSegment = 256, kStageBytes = 8192, kStageElements = 8, kOfQuery = 4 + 3 + 2, kRest = 16;
+  return 4 * n_queries * (kSegment + kStageElements + kOfQuery) + kStageBytes + kRest;
+}
 inline constexpr int64_t kGroupsMax = 65535;  // along one axis, on every device
 
 // Values of the specialisation constants 10, 11, ..
@@ -106,6 +112,11 @@ class Device {
   // where a multiply-add is a page of instructions, since drivers write them all out.
   int64_t tile_side() const noexcept {
     return tile_side_ > 0 ? tile_side_ : arithmetic_.fused == Arithmetic::Fused::own ? 4 : 1;
+  }
+  // Whether attention of many tokens goes by tiles: they want shared memory, and a multiply-add that is not of integers.
+  bool has_attention_tiles() const noexcept {
+    return arithmetic_.fused != Arithmetic::Fused::by_integers &&
+           facts_.shared_bytes >= attention_tile_bytes(kTileQueriesMin);
   }
   void set_tile_side(int64_t side) noexcept { tile_side_ = side; }  // for tests
 
