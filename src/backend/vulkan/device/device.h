@@ -104,6 +104,9 @@ class Device {
   // Whether shaders take the device's instruction for dots of bytes; at first, where it has a fast one.
   bool uses_dots() const noexcept { return uses_dots_; }
   void set_uses_dots(bool uses) noexcept { uses_dots_ = uses && facts_.has_dots; }
+  // Whether products of few tokens hand sums from invocation to invocation; at first, where it can.
+  bool uses_shuffles() const noexcept { return uses_shuffles_; }
+  void set_uses_shuffles(bool uses) noexcept { uses_shuffles_ = uses && facts_.has_shuffles; }
   // How deep the cooperative matrices are that products of many tokens take, 16 or 32; 0: they take none. Where the
   // device has none, as tests ask for, loops stand in their place.
   uint32_t matrix_depth() const noexcept { return matrix_depth_; }
@@ -195,7 +198,7 @@ class Device {
   VkFence fence_ = VK_NULL_HANDLE;
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
   bool is_recording_ = false, is_together_ = false, has_first_ = false;  // has_first_: of the steps together
-  bool uses_dots_ = false, is_timed_ = false;
+  bool uses_dots_ = false, uses_shuffles_ = false, is_timed_ = false;
   bool has_copies_ = false;  // since the last barrier
   VkQueryPool times_ = VK_NULL_HANDLE;
   VkPipelineCache compiled_ = VK_NULL_HANDLE;

@@ -192,10 +192,26 @@ Constants rows_constants(const DeviceState& s, DType dtype, const RowsShape& sha
           u32(shape.lanes)};
 }
 
+// Rows of superblocks, where invocations hand sums to one another.
+void run_chunks(DeviceState& s, std::span<const int32_t> ops) {
+  constexpr int64_t kLanes = 32, kTeams = kRowsThreads / kLanes, kManyRows = 8192;
+  const auto& first = only<ops::Linear>(s, ops);
+  const tensor::TensorView& w = view_of(s.plan, first.w);
+  const int64_t n_tokens = s.n_rows(first.y), tokens = n_tokens > 2 ? 4 : n_tokens;  // few different pipelines
+  const int64_t rows = tokens == 1 && w.shape.rows() >= kManyRows ? 4 : 2;
+  int64_t n_groups = 0;
+  const LinearsPush push = linears_push(s, ops, kTeams * rows, n_groups);
+  s.device.dispatch(s.device.uses_dots() ? "linear_rows_5" : "linear_rows_4",
+                    {number_of(w.dtype), u32(tokens), u32(s.options.planes), u32(kTeams), u32(rows),
+                     u32(w.shape.cols() / 256), 0, 0, 0, u32(kTeams * rows * tokens * 8), u32(kLanes)},
+                    push, n_groups, (n_tokens + tokens - 1) / tokens);
+}
+
 void run_rows(DeviceState& s, std::span<const int32_t> ops) {
   const auto& first = only<ops::Linear>(s, ops);
   const tensor::TensorView& w = view_of(s.plan, first.w);
   const int64_t n_tokens = s.n_rows(first.y);
+  if (s.device.uses_shuffles() && tensor::traits(w.dtype).block_elements == 256) return run_chunks(s, ops);
   const RowsShape shape = rows_shape(w, n_tokens);
   int64_t n_groups = 0;
   const LinearsPush push = linears_push(s, ops, shape.teams * shape.rows, n_groups);

@@ -134,6 +134,7 @@ class VulkanKernels : public ::testing::Test {
     if (!arithmetic_) arithmetic_ = probe(*device).arithmetic;
     device->set_arithmetic(*arithmetic_);
     device->set_uses_dots(device->uses_dots() || with_dots_);
+    device->set_uses_shuffles(!without_shuffles_);
     device->set_tile_side(tile_side_);
     device->set_matrix_depth(matrix_depth_);
     has_tiles_ = device->has_attention_tiles();
@@ -195,7 +196,7 @@ class VulkanKernels : public ::testing::Test {
       find_devices(false).list.empty() ? std::nullopt : std::optional<Instance>(std::in_place);
   base::ThreadPool pool_{2};
   std::optional<Arithmetic> arithmetic_;
-  bool with_dots_ = false;
+  bool with_dots_ = false, without_shuffles_ = false;
   uint32_t matrix_depth_ = 0;
   int64_t tile_side_ = 0;
   bool has_tiles_ = false;  // of the device that ran last
@@ -456,6 +457,8 @@ TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
   ASSAY_REQUIRE_VULKAN();
   tile_side_ = 4, with_dots_ = true;
   run_tiles();
+  run_wide();
+  without_shuffles_ = true;
   run_wide();
 }
 
