@@ -220,7 +220,7 @@ void attend() {
     started = true;
 #endif
   }
-#if ASSAY_OPERATION == 0 || ASSAY_OPERATION == 3
+#if ASSAY_OPERATION != 1
   finish();
 #endif
 }

@@ -1,7 +1,8 @@
 #version 460
 // Attention of one query head over the cache (ops/attention/attention.h), segment by segment of 256 positions. ASSAY_OPERATION 0: all of them by one workgroup;
 // for few tokens and long texts 1: each by its own, which leaves maximum, sum and values; and 2: these become one. 3, of one token: 0 together with what heads.comp
-// does ahead of it; each workgroup turns the key of its query head by itself, and one of those that share it keeps key and value.
+// does ahead of it; each workgroup turns the key of its query head by itself, and one of those that share it keeps key and value. 4: 0 for those that
+// attention_tile.comp marked.
 //
 //   workgroup: one head of one token       scores     an invocation has whole chains: keys i, i + 128
 //                                          exp, sum   32 lanes
@@ -21,7 +22,9 @@ layout(constant_id = 11) const uint kTypeV = kCacheF16;
 layout(constant_id = 12) const uint kElements = 1u;  // of a value that an invocation has at most
 layout(constant_id = 13) const uint kSoftcap = 0u;
 layout(constant_id = 14) const uint kDim = 64u;      // of a key
-const uint kCausal = 1u, kSink = 2u;  // flags
+#if ASSAY_OPERATION == 4
+layout(constant_id = 15) const uint kQueries = 16u;  // of a tile
+#endif
 
 #if ASSAY_OPERATION == 3
 layout(constant_id = 15) const uint kRotated = 64u;  // as in heads.comp
@@ -63,6 +66,8 @@ layout(push_constant) uniform Push {
   Ints positions, sequences, n_positions;  // n_positions: of each sequence, once the batch has run
   uint n_heads, n_kv_heads, v_dim, v_row_dim, n_ctx, window, chunk, flags;
   float scale, cap;
+  uint n_tokens, heads_log2;  // of operation 4, and what follows
+  Words marks;
 } push;
 #define N_HEADS push.n_heads
 #define N_KV_HEADS push.n_kv_heads
@@ -96,19 +101,13 @@ uvec2 range;  // the first and the last visible position
 float m, l, y[kElements];
 bool started;
 
-uvec2 visible(uint position, uint n_positions) {
-  if ((FLAGS & kCausal) == 0u) {
-    const uint reach = WINDOW / 2u;
-    return uvec2(WINDOW > 0u && position > reach ? position - reach : 0u,
-                 WINDOW > 0u && position + reach < n_positions ? position + reach : n_positions - 1u);
-  }
-  const uint in_window = WINDOW > 0u && position >= WINDOW ? position - WINDOW + 1u : 0u;
-  return uvec2(max(in_window, CHUNK > 0u ? position / CHUNK * CHUNK : 0u), position);
-}
+#include "attention/visible.glsl"
 
 void find_place() {
+#if ASSAY_OPERATION != 4
   token = gl_WorkGroupID.y;
   i_head = gl_WorkGroupID.x % N_HEADS;
+#endif
 #if ASSAY_OPERATION == 3
   sequence = uint(push.positions.at[kBatch]);
   range = visible(uint(push.positions.at[0]), 0u);
@@ -139,6 +138,19 @@ uint segment_words() { return 2u + V_DIM; }
 // Where a head's segment lies, of those that are joined later.
 uint segment_place(uint i, uint n) { return ((token * N_HEADS + i_head) * n + i) * segment_words(); }
 
+#if ASSAY_OPERATION == 4
+#include "attention/attend.glsl"
+
+void main() {
+  const uint first_token = (gl_NumWorkGroups.y - 1u - gl_WorkGroupID.y) * (kQueries >> push.heads_log2), first_head = gl_WorkGroupID.x << push.heads_log2;
+  for (uint marked = push.marks.at[gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x]; marked != 0u; marked &= marked - 1u) {
+    const uint query = uint(findLSB(marked));
+    token = first_token + (query >> push.heads_log2);
+    i_head = first_head + (query & ((1u << push.heads_log2) - 1u));
+    if (query < kQueries && token < push.n_tokens) attend();
+  }
+}
+#else
 #include "num/seen_names.glsl"
 #include "attention/attend.glsl"
 #include "num/plain_names.glsl"
@@ -148,3 +160,4 @@ void main() {
   attend_seen();
   if (has_risky()) attend();
 }
+#endif

@@ -38,6 +38,7 @@ Device::Device(std::unique_ptr<const Instance> instance, int number, bool apart)
   facts_ = devices[static_cast<size_t>(number)];
   if (apart) facts_.shares_memory = false;
   uses_dots_ = facts_.has_fast_dots;
+  uses_shuffles_ = facts_.has_shuffles;
   matrix_depth_ = facts_.matrix_depth;
   if (!facts_.refused.empty()) {
     throw Error(Errc::device, "Vulkan device " + std::to_string(number) + " (" + facts_.name + ", " + facts_.driver +

@@ -78,6 +78,12 @@ class Recording {
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
 };
 
+// Shared memory of attention/attention_tile.comp with so many queries.
+inline constexpr int64_t kTileQueriesMin = 16, kTileQueriesMax = 32;
+constexpr int64_t attention_tile_bytes(int64_t n_queries) noexcept {
+  constexpr int64_t kSegment = 256, kStageBytes = 8192, kStageElements = 8, kOfQuery = 4 + 3 + 2, kRest = 16;
+  return 4 * n_queries * (kSegment + kStageElements + kOfQuery) + kStageBytes + kRest;
+}
 inline constexpr int64_t kGroupsMax = 65535;  // along one axis, on every device
 
 // Values of the specialisation constants 10, 11, ..
@@ -98,6 +104,9 @@ class Device {
   // Whether shaders take the device's instruction for dots of bytes; at first, where it has a fast one.
   bool uses_dots() const noexcept { return uses_dots_; }
   void set_uses_dots(bool uses) noexcept { uses_dots_ = uses && facts_.has_dots; }
+  // Whether products of few tokens hand sums from invocation to invocation; at first, where it can.
+  bool uses_shuffles() const noexcept { return uses_shuffles_; }
+  void set_uses_shuffles(bool uses) noexcept { uses_shuffles_ = uses && facts_.has_shuffles; }
   // How deep the cooperative matrices are that products of many tokens take, 16 or 32; 0: they take none. Where the
   // device has none, as tests ask for, loops stand in their place.
   uint32_t matrix_depth() const noexcept { return matrix_depth_; }
@@ -106,6 +115,11 @@ class Device {
   // where a multiply-add is a page of instructions, since drivers write them all out.
   int64_t tile_side() const noexcept {
     return tile_side_ > 0 ? tile_side_ : arithmetic_.fused == Arithmetic::Fused::own ? 4 : 1;
+  }
+  // Whether attention of many tokens goes by tiles: they want shared memory, and a multiply-add that is not of integers.
+  bool has_attention_tiles() const noexcept {
+    return arithmetic_.fused != Arithmetic::Fused::by_integers &&
+           facts_.shared_bytes >= attention_tile_bytes(kTileQueriesMin);
   }
   void set_tile_side(int64_t side) noexcept { tile_side_ = side; }  // for tests
 
@@ -184,7 +198,7 @@ class Device {
   VkFence fence_ = VK_NULL_HANDLE;
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
   bool is_recording_ = false, is_together_ = false, has_first_ = false;  // has_first_: of the steps together
-  bool uses_dots_ = false, is_timed_ = false;
+  bool uses_dots_ = false, uses_shuffles_ = false, is_timed_ = false;
   bool has_copies_ = false;  // since the last barrier
   VkQueryPool times_ = VK_NULL_HANDLE;
   VkPipelineCache compiled_ = VK_NULL_HANDLE;

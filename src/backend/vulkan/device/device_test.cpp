@@ -39,8 +39,8 @@ TEST(VulkanShaders, NoFloatOperationMayBeContracted) {
         ASSERT_GT(words[i] >> 16, 0u);
         const uint32_t opcode = words[i] & 0xFFFFu;
         if (opcode == 71 && words[i + 2] == 42) marked.insert(words[i + 1]), ++n_added;
-        if (opcode == 127 || opcode == 129 || opcode == 131 || opcode == 133 || opcode == 136)
-          floats.insert(words[i + 2]);
+        if (opcode == 127 || opcode == 129 || opcode == 131 || opcode == 133 || opcode == 136 || opcode == 142)
+          floats.insert(words[i + 2]);  // 142: of a vector and a number
       }
       EXPECT_EQ(marked, floats) << shader.name;
       EXPECT_EQ(words.size(), module.size() + 3 * n_added) << shader.name;

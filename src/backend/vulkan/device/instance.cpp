@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kVersionMin = VK_API_VERSION_1_2;
 constexpr uint32_t kInvocationsMin = 256, kPushBytesMin = 128, kSharedBytesMin = 16384;
+constexpr uint32_t kShuffledMin = 4;                                  // invocations that hand sums to one another
 constexpr uint32_t kMatrixSubgroup = 32, kMatrixSharedBytes = 49152;  // of linear/linear_matrix.comp
 constexpr const char* kPortability = "VK_KHR_portability_enumeration";
 constexpr const char* kDots = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
@@ -136,6 +137,9 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   VkPhysicalDeviceIDProperties id = {};
   id.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES;
   driver.pNext = &id;
+  VkPhysicalDeviceSubgroupProperties subgroups = {};
+  subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
+  id.pNext = &subgroups;
   VkPhysicalDeviceProperties2 properties = {};
   properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
   properties.pNext = &pieces;
@@ -153,6 +157,9 @@ Facts Instance::facts_of(VkPhysicalDevice device) const {
   f.n_pieces_max = p.limits.maxMemoryAllocationCount;
   f.shared_bytes = p.limits.maxComputeSharedMemorySize;
   f.n_invocations_max = std::min(p.limits.maxComputeWorkGroupInvocations, p.limits.maxComputeWorkGroupSize[0]);
+  f.has_shuffles = subgroups.subgroupSize >= kShuffledMin &&
+                   (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
+                   (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0;
   const auto lacks = [&f](const std::string& what) { f.refused += (f.refused.empty() ? "it lacks " : ", ") + what; };
   if (p.apiVersion < kVersionMin) {
     lacks("Vulkan " + version_text(kVersionMin) + " (it has " + version_text(p.apiVersion) + ")");

@@ -54,6 +54,7 @@ struct Facts {
   uint32_t driver_version = 0, vendor = 0, kind = 0;             // kind: of the vendor's devices
   bool is_software = false, shares_memory = false;  // shares_memory: the host's and the device's are the same
   bool has_float64 = false, has_portability = false, has_budget = false;
+  bool has_shuffles = false;                     // between invocations of a subgroup, which has 4 or more
   bool has_dots = false, has_fast_dots = false;  // an instruction for dots of packed bytes; and one that is accelerated
   // Cooperative matrices as linear/cooperative.glsl has them (VK_NV_cooperative_matrix): bytes of a row that they
   // multiply at once; 0: none, and why, where it has others.

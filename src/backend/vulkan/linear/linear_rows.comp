@@ -1,5 +1,6 @@
 #version 460
-// Products of few tokens: every weight is read once, by wide loads. ASSAY_OPERATION: bit 0: the device's dot of bytes; bit 1: experts.
+// Products of few tokens: every weight is read once, by wide loads. ASSAY_OPERATION: bit 0: the device's dot of bytes; bit 1: experts; bit 2: K-quants alone, by
+// chunks: then invocations 4 i .. of 32 have chunk i, a quarter of each of its superblocks each, and hand their integers to one another.
 //
 //   team of 32, 64 or 128: kRows rows   K-quants   4 invocations a superblock, each with 64 weights -> parts -> terms
 //                                       others     an invocation has whole blocks                   ----------> terms
@@ -10,6 +11,11 @@
 #extension GL_GOOGLE_include_directive : require
 #if (ASSAY_OPERATION & 1) != 0
 #extension GL_EXT_spirv_intrinsics : require
+#endif
+#if (ASSAY_OPERATION & 4) != 0
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #include "num/num.glsl"
 #include "num/memory.glsl"
@@ -30,15 +36,77 @@ layout(constant_id = 19) const uint kChains = 8u;
 
 #include "linear/products.glsl"
 
-uint first_row, first_token;  // of the team
+uint lane, team, first_row, first_token;  // first_: of the team
 WeightRow team_row(uint r) { return matrix_row(first_token, first_row + r); }
 uint team_x(uint t) { return x_row(first_token + t); }
+
+shared float chains[kChains];  // [team][row][token][chunk]
+shared uint has_small[32];     // [team][row][token]
+#if (ASSAY_OPERATION & 4) != 0
+// Who an invocation is goes by its subgroup, which hands over what it asks for; subgroups have 4 invocations or more.
+void find_place() {
+  const uint place = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+  lane = place % 32u;
+  team = place / 32u;
+}
+int sum_of_quarters(int x) {
+  x += subgroupShuffleXor(x, 1u);
+  return x + subgroupShuffleXor(x, 2u);
+}
+
+void find_chains() {
+  const uint n_outputs = kRows * kTokens, quarter = lane & 3u, begin = lane / 4u * kBlocks / 8u, end = (lane / 4u + 1u) * kBlocks / 8u;
+  if (lane < n_outputs) has_small[team * n_outputs + lane] = 0u;
+  barrier();
+  float c[kRows * kTokens];
+  [[unroll]] for (uint o = 0u; o < kRows * kTokens; ++o) c[o] = 0.0;
+  for (uint i = 0u; i < (kBlocks + 7u) / 8u; ++i) {  // all as often: those that wait for one another
+    const uint b = min(begin + i, kBlocks - 1u);
+    Quarter w[kRows];
+    [[unroll]] for (uint r = 0u; r < kRows; ++r) w[r] = quarter_at(team_row(r), b, quarter);
+    [[unroll]] for (uint t = 0u; t < kTokens; ++t) {
+      const uint x = team_x(t);
+      const float step = x_step(x, b);
+      ivec4 sums[kRows];
+      [[unroll]] for (uint r = 0u; r < kRows; ++r) sums[r] = ivec4(0);
+      [[unroll]] for (uint g = 0u; g < 4u; ++g) {
+        const uint at = 16u * b + group_of(quarter, g);
+        const uvec4 q = x_words(x, 0u, at), l = kPlanes == 2u ? x_words(x, 1u, at) : uvec4(0u);
+        const int sum_q = has_min() ? x_sum(x, 0u, at) : 0, sum_l = kPlanes == 2u && has_min() ? x_sum(x, 1u, at) : 0;
+        [[unroll]] for (uint r = 0u; r < kRows; ++r) {
+          const uvec4 bytes = quarter_bytes(w[r], quarter, g);
+          const ivec2 scales = quarter_scales(w[r], quarter, g);
+          sums[r].x += scales.x * dot_of(bytes, q);
+          if (has_min()) sums[r].z += scales.y * sum_q;
+          if (kPlanes == 2u) sums[r].y += scales.x * dot_of(bytes, l);
+          if (kPlanes == 2u && has_min()) sums[r].w += scales.y * sum_l;
+        }
+      }
+      [[unroll]] for (uint r = 0u; r < kRows; ++r) {
+        ivec4 sum = ivec4(sum_of_quarters(sums[r].x), 0, 0, 0);
+        if (kPlanes == 2u) sum.y = sum_of_quarters(sums[r].y);
+        if (has_min()) sum.z = sum_of_quarters(sums[r].z);
+        if (kPlanes == 2u && has_min()) sum.w = sum_of_quarters(sums[r].w);
+        const float term = term_of(scales_of_quarter(w[r]), sum);
+        if (begin + i < end) c[r * kTokens + t] = fused_normal(step, term, c[r * kTokens + t]);
+        if (begin + i < end && is_small(step, -72)) has_small[team * n_outputs + r * kTokens + t] = 1u;  // else multiples of 2^-126
+      }
+    }
+  }
+  if (quarter == 0u) {
+    [[unroll]] for (uint o = 0u; o < kRows * kTokens; ++o) chains[(team * n_outputs + o) * 8u + lane / 4u] = c[o];
+  }
+  barrier();
+}
+#else
+void find_place() {
+  lane = gl_LocalInvocationID.x;
+  team = gl_LocalInvocationID.y;
+}
 
 shared float terms[kTerms];    // [team][row][token][block]
 shared ivec4 parts[kParts];    // [team][row][token][superblock][quarter]: q, l, minima of q, of l
 shared vec2 block_steps_of[kParts / 4u];  // [team][row][superblock]
-shared float chains[kChains];  // [team][row][token][chunk]
-shared uint has_small[32];     // [team][row][token]
 shared float x_steps[kTokens * kBlocks];  // [token][block]
 
 ivec4 sums[kRows * kTokens];  // [row][token]
@@ -92,7 +160,7 @@ void find_block_dots(uint b) {
 
 // The chains of the team's outputs. By all invocations of the workgroup.
 void find_chains() {
-  const uint lane = gl_LocalInvocationID.x, n_lanes = gl_WorkGroupSize.x, n_outputs = kRows * kTokens, first_output = gl_LocalInvocationID.y * n_outputs;
+  const uint n_lanes = gl_WorkGroupSize.x, n_outputs = kRows * kTokens, first_output = team * n_outputs;
   for (uint i = gl_LocalInvocationIndex; i < kTokens * kBlocks; i += n_lanes * gl_WorkGroupSize.y) x_steps[i] = x_step(team_x(i / kBlocks), i % kBlocks);
   if (of_superblocks()) {
     for (uint begin = 0u; begin < kBlocks; begin += kSegment) {
@@ -100,13 +168,13 @@ void find_chains() {
       for (uint i = lane; i < 4u * n; i += n_lanes) {
         find_quarter_dots(begin + i / 4u, i & 3u);
         for (uint o = 0u; o < n_outputs; ++o) parts[(first_output + o) * kSegment * 4u + i] = sums[o];
-        for (uint r = 0u; r < kRows && (i & 3u) == 0u; ++r) block_steps_of[((gl_LocalInvocationID.y * kRows + r) * kSegment) + i / 4u] = scales_of_quarter(quarters[r]);
+        for (uint r = 0u; r < kRows && (i & 3u) == 0u; ++r) block_steps_of[((team * kRows + r) * kSegment) + i / 4u] = scales_of_quarter(quarters[r]);
       }
       barrier();
       for (uint i = lane; i < n * n_outputs; i += n_lanes) {
         const uint o = i / n, b = i % n, at = ((first_output + o) * kSegment + b) * 4u;
         const ivec4 sum = parts[at] + parts[at + 1u] + parts[at + 2u] + parts[at + 3u];
-        terms[(first_output + o) * kBlocks + begin + b] = term_of(block_steps_of[(gl_LocalInvocationID.y * kRows + o / kTokens) * kSegment + b], sum);
+        terms[(first_output + o) * kBlocks + begin + b] = term_of(block_steps_of[(team * kRows + o / kTokens) * kSegment + b], sum);
       }
       barrier();
     }
@@ -133,20 +201,22 @@ void find_chains() {
   }
   barrier();
 }
+#endif
 
 // Output o of the team, once its chains are there.
 float team_output(uint o) {
-  const uint place = gl_LocalInvocationID.y * kRows * kTokens + o, at = 8u * place;
+  const uint place = team * kRows * kTokens + o, at = 8u * place;
   if (has_small[place] != 0u) return slow_product(first_row + o / kTokens, first_token + o % kTokens);
   return add_normal(add_normal(add_normal(chains[at], chains[at + 1u]), add_normal(chains[at + 2u], chains[at + 3u])),
                     add_normal(add_normal(chains[at + 4u], chains[at + 5u]), add_normal(chains[at + 6u], chains[at + 7u])));
 }
 
 void main() {
+  find_place();
   first_token = gl_WorkGroupID.y * kTokens;
-  first_row = find_product(row_group(), gl_WorkGroupSize.y * kRows) + gl_LocalInvocationID.y * kRows;
+  first_row = find_product(row_group(), gl_WorkGroupSize.y * kRows) + team * kRows;
   find_chains();
-  for (uint o = gl_LocalInvocationID.x; o < kRows * kTokens; o += gl_WorkGroupSize.x) {
+  for (uint o = lane; o < kRows * kTokens; o += gl_WorkGroupSize.x) {
     const uint row = first_row + o / kTokens, token = first_token + o % kTokens;
     if (row >= product.n_rows || token >= push.n_tokens) continue;
     float y = team_output(o);

@@ -45,6 +45,7 @@ DeviceState::DeviceState(const ops::Plan& plan_, const ops::ExecutorOptions& opt
   find_twins(is_native);
   place_values(step_of_group);
   place_segments();
+  place_marks();
   place_batch();
   for (const ops::RopeSpec& spec : plan.ropes) {
     rope_tables.emplace_back(spec, options.n_ctx);
@@ -138,6 +139,18 @@ void DeviceState::place_segments() {
   if (n_segments_max_ < 2) return;
   segments_ = device.allocate(static_cast<size_t>(n_segments_max_ * n_tokens * words) * sizeof(float),
                               Device::Place::device, "segments of attention");
+}
+
+// A word for each tile: of attention/attention_tile.comp that has at least as many queries.
+void DeviceState::place_marks() {
+  int64_t n_heads = 0;
+  for (const ops::Op& op : plan.ops) {
+    if (const auto* attention = op.as<ops::Attention>()) n_heads = std::max(n_heads, attention->n_heads);
+  }
+  if (n_heads == 0 || !device.has_attention_tiles()) return;
+  const int64_t n_tiles = n_heads * (options.n_batch_max / kTileQueriesMin + 1);
+  marks_ =
+      device.allocate(static_cast<size_t>(n_tiles) * sizeof(uint32_t), Device::Place::device, "marks of attention");
 }
 
 void DeviceState::place_batch() {
@@ -243,7 +256,7 @@ void DeviceState::copy_value(ops::ValueId id, const Buffer& to) {
 }
 
 size_t DeviceState::arena_bytes() const noexcept {
-  size_t bytes = arena_.size() + batch_.size() + batch_on_host_.size() + segments_.size();
+  size_t bytes = arena_.size() + batch_.size() + batch_on_host_.size() + segments_.size() + marks_.size();
   for (const Buffer& rope : ropes_) bytes += rope.size();
   return bytes;
 }

@@ -67,6 +67,7 @@ class DeviceState {
   // Where heads of few tokens keep the segments of their attention; how many for each head, 0: one workgroup has them
   // all.
   VkDeviceAddress segments() const noexcept { return segments_.address(); }
+  VkDeviceAddress marks() const noexcept { return marks_.address(); }  // of the tiles of attention
   int64_t n_segments() const noexcept { return n_segments_; }
 
   void read_value(ops::ValueId id, std::span<float> rows);
@@ -82,14 +83,15 @@ class DeviceState {
   void find_twins(std::span<const uint8_t> is_native);
   void place_values(std::span<const int32_t> step_of_group);
   void place_segments();
+  void place_marks();
   void place_matrices(std::span<const uint8_t> is_native);
   void place_small(const lower::SmallWeights& small);
   void place_batch();
   size_t twin_bytes(const lower::Twin& twin, const TwinRows& rows) const;
   void write_matrix(const tensor::TensorView& matrix, const Buffer& to);
 
-  Buffer arena_, batch_, batch_on_host_,
-      segments_;                                   // batch_on_host_: empty where the device reads what the host writes
+  Buffer arena_, batch_, batch_on_host_, segments_,
+      marks_;                                      // batch_on_host_: empty where the device reads what the host writes
   std::vector<size_t> offsets_;                    // of values in the arena
   std::vector<VkDeviceAddress> matrices_, small_;  // per weight, 0: not on the device
   std::vector<Buffer> weights_, ropes_;

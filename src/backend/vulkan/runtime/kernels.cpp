@@ -38,6 +38,7 @@ constexpr int64_t kTilesTokensMax =
     256;  // up to which cooperative matrices leave too many multiprocessors without work
 constexpr int64_t kElementsThreads = 64, kElementsGroupsMax = 4096, kRunGroupsMax = 4096;
 constexpr int64_t kAttentionThreads = 128, kValueDimMax = 512, kKeyDimMax = 1024;
+constexpr int64_t kAttentionTokensMax = 64;  // up to which tiles leave too many multiprocessors without work
 constexpr int64_t kMatrixBytesMax = (int64_t{1} << 32) - 1024;  // shaders count a matrix's bytes in 32 bits
 constexpr int64_t kRowsThreads = 128;                           // of a workgroup
 constexpr int64_t kRowsSharedBytes = 15 << 10;                  // of the 16 KiB that every device has
@@ -191,10 +192,26 @@ Constants rows_constants(const DeviceState& s, DType dtype, const RowsShape& sha
           u32(shape.lanes)};
 }
 
+// Rows of superblocks, where invocations hand sums to one another.
+void run_chunks(DeviceState& s, std::span<const int32_t> ops) {
+  constexpr int64_t kLanes = 32, kTeams = kRowsThreads / kLanes, kManyRows = 8192;
+  const auto& first = only<ops::Linear>(s, ops);
+  const tensor::TensorView& w = view_of(s.plan, first.w);
+  const int64_t n_tokens = s.n_rows(first.y), tokens = n_tokens > 2 ? 4 : n_tokens;  // few different pipelines
+  const int64_t rows = tokens == 1 && w.shape.rows() >= kManyRows ? 4 : 2;
+  int64_t n_groups = 0;
+  const LinearsPush push = linears_push(s, ops, kTeams * rows, n_groups);
+  s.device.dispatch(s.device.uses_dots() ? "linear_rows_5" : "linear_rows_4",
+                    {number_of(w.dtype), u32(tokens), u32(s.options.planes), u32(kTeams), u32(rows),
+                     u32(w.shape.cols() / 256), 0, 0, 0, u32(kTeams * rows * tokens * 8), u32(kLanes)},
+                    push, n_groups, (n_tokens + tokens - 1) / tokens);
+}
+
 void run_rows(DeviceState& s, std::span<const int32_t> ops) {
   const auto& first = only<ops::Linear>(s, ops);
   const tensor::TensorView& w = view_of(s.plan, first.w);
   const int64_t n_tokens = s.n_rows(first.y);
+  if (s.device.uses_shuffles() && tensor::traits(w.dtype).block_elements == 256) return run_chunks(s, ops);
   const RowsShape shape = rows_shape(w, n_tokens);
   int64_t n_groups = 0;
   const LinearsPush push = linears_push(s, ops, shape.teams * shape.rows, n_groups);
@@ -422,40 +439,48 @@ bool serves_attention(const ops::Plan& plan, const ops::ExecutorOptions& options
   return layer.v_dim() <= kValueDimMax && layer.head_dim <= kKeyDimMax && is_even(options.cache_k, layer.head_dim) &&
          is_even(options.cache_v, layer.v_dim());
 }
+struct AttentionPush {  // attention/attention.comp
+  Address q, k, v, sinks, y, positions, sequences, n_positions;
+  uint32_t n_heads, n_kv_heads, v_dim, v_row_dim, n_ctx, window, chunk, flags;
+  float scale, softcap;
+  uint32_t n_tokens = 0, heads_log2 = 0;  // of tiles, and their marks
+  Address marks = 0;
+};
+static_assert(sizeof(AttentionPush) <= 128);
+
+AttentionPush push_of(const DeviceState& s, const ops::Attention& r) {
+  return {s.value(r.q),
+          s.cache.keys(r.layer).memory.address(),
+          s.cache.values(r.layer).memory.address(),
+          s.small(r.sinks),
+          s.value(r.y),
+          s.positions(),
+          s.sequences(),
+          s.n_positions(),
+          u32(r.n_heads),
+          u32(r.n_kv_heads),
+          u32(s.cache.layer(r.layer).v_dim()),
+          u32(s.cache.values(r.layer).dim),
+          u32(s.options.n_ctx),
+          u32(r.window),
+          u32(r.chunk),
+          (r.causal ? 1u : 0u) | (r.sinks == kNone ? 0u : 2u),
+          static_cast<float>(r.scale),
+          static_cast<float>(r.softcap)};
+}
+
+Constants attention_constants(const DeviceState& s, const ops::Attention& r) {
+  return {number_of(s.cache.keys(r.layer).type), number_of(s.cache.values(r.layer).type),
+          u32((s.cache.layer(r.layer).v_dim() + kAttentionThreads - 1) / kAttentionThreads), r.softcap > 0 ? 1u : 0u,
+          u32(r.head_dim)};
+}
+
 void run_attention(DeviceState& s, std::span<const int32_t> ops) {
-  struct Push {
-    Address q, k, v, sinks, y, positions, sequences, n_positions;
-    uint32_t n_heads, n_kv_heads, v_dim, v_row_dim, n_ctx, window, chunk, flags;
-    float scale, softcap;
-  };
-  static_assert(sizeof(Push) <= 128);
   const auto& r = only<ops::Attention>(s, ops);
-  const CacheRows& k = s.cache.keys(r.layer);
-  const CacheRows& v = s.cache.values(r.layer);
-  const int64_t v_dim = s.cache.layer(r.layer).v_dim();
   const int64_t n_segments =
       s.n_rows(r.y) == s.n_tokens() && r.n_heads * s.n_segments() <= kGroupsMax ? s.n_segments() : 0;
-  Push push = {s.value(r.q),
-               k.memory.address(),
-               v.memory.address(),
-               s.small(r.sinks),
-               s.value(r.y),
-               s.positions(),
-               s.sequences(),
-               s.n_positions(),
-               u32(r.n_heads),
-               u32(r.n_kv_heads),
-               u32(v_dim),
-               u32(v.dim),
-               u32(s.options.n_ctx),
-               u32(r.window),
-               u32(r.chunk),
-               (r.causal ? 1u : 0u) | (r.sinks == kNone ? 0u : 2u),
-               static_cast<float>(r.scale),
-               static_cast<float>(r.softcap)};
-  const Constants constants = {number_of(k.type), number_of(v.type),
-                               u32((v_dim + kAttentionThreads - 1) / kAttentionThreads), r.softcap > 0 ? 1u : 0u,
-                               u32(r.head_dim)};
+  AttentionPush push = push_of(s, r);
+  const Constants constants = attention_constants(s, r);
   if (n_segments == 0) return s.device.dispatch("attention_0", constants, push, r.n_heads, s.n_rows(r.y));
   push.y = s.segments();
   s.device.dispatch("attention_1", constants, push, r.n_heads * n_segments, s.n_rows(r.y));
@@ -463,6 +488,34 @@ void run_attention(DeviceState& s, std::span<const int32_t> ops) {
   push.v = s.segments();
   push.n_ctx = u32(n_segments);
   s.device.dispatch("attention_2", constants, push, r.n_heads, s.n_rows(r.y));
+}
+
+bool serves_attention_tiles(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::Op& op) {
+  constexpr double kScaleMin = 0x1p-20, kScaleMax = 0x1p20;  // what scores may become by it
+  const auto& r = op.get<ops::Attention>();
+  const ops::CacheLayer& layer = plan.cache_layers[static_cast<size_t>(r.layer)];
+  return (r.head_dim == 64 || r.head_dim == 128 || r.head_dim == 256) && layer.v_dim() == r.head_dim &&
+         layer.stored_v_dim() == r.head_dim && !layer.values_in_keys && r.softcap == 0 && r.scale >= kScaleMin &&
+         r.scale <= kScaleMax && options.cache_k != ops::CacheType::f32 && options.cache_v != ops::CacheType::f32;
+}
+
+void run_attention_tiles(DeviceState& s, std::span<const int32_t> ops) {
+  constexpr uint32_t kHeadsLog2Max = 3;
+  const auto& r = only<ops::Attention>(s, ops);
+  const int64_t n_queries =
+      s.device.facts().shared_bytes >= attention_tile_bytes(kTileQueriesMax) ? kTileQueriesMax : kTileQueriesMin;
+  AttentionPush push = push_of(s, r);
+  push.n_tokens = u32(s.n_rows(r.y));
+  push.marks = s.marks();
+  while (push.heads_log2 < kHeadsLog2Max && r.n_heads / r.n_kv_heads % (int64_t{2} << push.heads_log2) == 0)
+    ++push.heads_log2;
+  const int64_t n_tokens = n_queries >> push.heads_log2, n_heads = r.n_heads >> push.heads_log2,
+                n_tiles = (push.n_tokens + n_tokens - 1) / n_tokens;
+  Constants constants = attention_constants(s, r);
+  constants.push_back(u32(n_queries));
+  s.device.dispatch("attention_tile", {constants[0], constants[1], u32(n_queries), u32(4 * n_queries), u32(r.head_dim)},
+                    push, n_heads, n_tiles);
+  s.device.dispatch("attention_4", constants, push, n_heads, n_tiles);
 }
 
 class LargestMatrix final : public ops::FieldVisitor {
@@ -508,7 +561,12 @@ const std::array kTable = {
     Kernel{"select, outputs", ops::Record::type_of<ops::SelectOutputs>(), 1, 0, nullptr, run_select},
     Kernel{"select, slice", ops::Record::type_of<ops::Slice>(), 1, 0, nullptr, run_slice},
     Kernel{"kv_store", ops::Record::type_of<ops::KvStore>(), 1, 0, serves_store, run_store},
-    Kernel{"attention", ops::Record::type_of<ops::Attention>(), 1, 0, serves_attention, run_attention},
+    Kernel{"attention", ops::Record::type_of<ops::Attention>(), 1, kAttentionTokensMax, serves_attention,
+           run_attention},
+    Kernel{"attention, tiles", ops::Record::type_of<ops::Attention>(), kAttentionTokensMax + 1, 0,
+           serves_attention_tiles, run_attention_tiles, false, true},
+    Kernel{"attention", ops::Record::type_of<ops::Attention>(), kAttentionTokensMax + 1, 0, serves_attention,
+           run_attention},
 };
 
 }  // namespace
@@ -532,7 +590,9 @@ std::vector<const Kernel*> kernels_for(const ops::Plan& plan, const ops::Executo
   op.record.fields(largest);
   if (static_cast<uint64_t>(largest.bytes) > offer.matrix_bytes_max) return rows;
   for (const Kernel& kernel : kTable) {
-    if (kernel.op != op.record.type() || (kernel.needs_matrices && !offer.has_matrices)) continue;
+    if (kernel.op != op.record.type() || (kernel.needs_matrices && !offer.has_matrices) ||
+        (kernel.needs_tiles && !offer.has_tiles))
+      continue;
     if (kernel.serves != nullptr && !kernel.serves(plan, options, op)) continue;
     rows.push_back(&kernel);
     if (kernel.tokens_max == 0) break;

@@ -25,6 +25,7 @@ struct Kernel {
   // whose x is one twin.
   void (*run)(DeviceState& state, std::span<const int32_t> ops) = nullptr;
   bool needs_matrices = false;  // Device::matrix_depth
+  bool needs_tiles = false;     // Device::has_attention_tiles
 };
 inline constexpr size_t kProductsMax = 3;
 std::span<const Kernel> kernels() noexcept;
@@ -39,7 +40,7 @@ Team team_for(const tensor::TensorView& w, int64_t n_tokens) noexcept;
 // What of a device the choice depends on.
 struct Offer {
   uint64_t matrix_bytes_max = UINT64_MAX;  // in one piece; an op of a larger matrix is borrowed
-  bool has_matrices = false;
+  bool has_matrices = false, has_tiles = false;
 };
 // The rows that serve the op, ascending by tokens; none: it is borrowed. An op of no row has no other number of tokens
 // either.

@@ -135,8 +135,10 @@ class VulkanKernels : public ::testing::Test {
     if (!arithmetic_) arithmetic_ = probe(*device).arithmetic;
     device->set_arithmetic(*arithmetic_);
     device->set_uses_dots(device->uses_dots() || with_dots_);
+    device->set_uses_shuffles(!without_shuffles_);
     device->set_tile_side(tile_side_);
     device->set_matrix_depth(matrix_depth_);
+    has_tiles_ = device->has_attention_tiles();
     const auto executor = make_executor(plan, options, std::move(device), pool_, borrows_all);
     Collector collector;
     const int64_t width = plan.values[static_cast<size_t>(plan.input)].width;
@@ -176,7 +178,8 @@ class VulkanKernels : public ::testing::Test {
       const bool has_no_kernel = plan.ops[i].is<ops::Route>() || plan.ops[i].is<ops::ExpertScale>();
       EXPECT_NE(native.is_native[i], has_no_kernel) << plan.ops[i].name << ", " << how;
       EXPECT_FALSE(borrowed.is_native[i]);
-      for (const Kernel* kernel : kernels_for(plan, options, plan.ops[i], {.has_matrices = matrix_depth_ > 0}))
+      for (const Kernel* kernel :
+           kernels_for(plan, options, plan.ops[i], {.has_matrices = matrix_depth_ > 0, .has_tiles = has_tiles_}))
         shown_.insert(kernel);
     }
   }
@@ -187,6 +190,7 @@ class VulkanKernels : public ::testing::Test {
   void run_matrices();
   void run_wide();
   void run_attention();
+  void run_attention_tiles(int64_t dim, ops::CacheType keys, ops::CacheType values);
   void run_layer(const std::vector<ops::CacheType>& types, const std::vector<DType>& formats);
 
   // Kept: some drivers cannot be unloaded and loaded again without end.
@@ -194,9 +198,10 @@ class VulkanKernels : public ::testing::Test {
       find_devices(false).list.empty() ? std::nullopt : std::optional<Instance>(std::in_place);
   base::ThreadPool pool_{2};
   std::optional<Arithmetic> arithmetic_;
-  bool with_dots_ = false;
+  bool with_dots_ = false, without_shuffles_ = false;
   uint32_t matrix_depth_ = 0;
   int64_t tile_side_ = 0;
+  bool has_tiles_ = false;  // of the device that ran last
   std::set<const Kernel*> shown_;
 };
 
@@ -400,6 +405,37 @@ void VulkanKernels::run_attention() {
   }
 }
 
+// Attention by tiles: segments of 256 positions are crossed, windows and chunks begin within them, tiles of tokens and of
+// heads are ragged. After rows as a network has them, which no tile leaves to the kernel behind it, come such as it
+// should not have.
+void VulkanKernels::run_attention_tiles(int64_t dim, ops::CacheType keys, ops::CacheType values) {
+  constexpr int64_t kWidth = 640, kUsual = 400, kRows = 570;
+  TestPlan t(kWidth);
+  const auto attend = [&](int32_t layer, int64_t n_heads, double scale, int64_t window, int64_t chunk, bool sinks) {
+    const ops::ValueId q = t.slice(t.plan.input, 0, n_heads * dim);
+    t.add(ops::Attention{q, layer, n_heads, t.plan.cache_layers[static_cast<size_t>(layer)].n_kv_heads, dim, scale,
+                         window, t.value(n_heads * dim), 0, sinks ? t.vector(n_heads) : kNone, chunk});
+  };
+  const int64_t n_heads = 512 / dim;
+  for (const int64_t n_kv_heads : {int64_t{1}, int64_t{2}}) {
+    const int64_t width = n_kv_heads * dim;
+    if (width > kWidth / 2) continue;
+    const auto layer = static_cast<int32_t>(t.plan.cache_layers.size());
+    t.plan.cache_layers.push_back({n_kv_heads, dim});
+    t.add(ops::KvStore{t.slice(t.plan.input, 340, width), t.slice(t.plan.input, 200, width), layer});  // wild: values
+    attend(layer, n_heads, 0.1, 0, 0, false);
+    attend(layer, n_heads - n_kv_heads, 0.5, layer == 0 ? 300 : 40, 0, true);
+    attend(layer, n_kv_heads, layer == 0 ? 2 : 20, 0, 100, false);
+  }
+  std::vector<float> rows = test_rows(kRows, kWidth, Rows::wild);
+  const std::vector<float> usual = test_rows(kUsual, kWidth, Rows::usual);
+  std::ranges::copy(usual, rows.begin());
+  ops::ExecutorOptions options;
+  options.n_ctx = kRows + 30, options.n_batch_max = kUsual - 70, options.n_outputs_max = options.n_batch_max;
+  options.cache_k = keys, options.cache_v = values;
+  expect_same(t.plan, options, rows, {70, kUsual - 70, 65, 5, 100}, "tiles, heads of " + std::to_string(dim));
+}
+
 TEST_F(VulkanKernels, EveryRowOfTheTableHasTheBitsOfItsReference) {
   ASSAY_REQUIRE_VULKAN();
   run_rows();
@@ -407,7 +443,8 @@ TEST_F(VulkanKernels, EveryRowOfTheTableHasTheBitsOfItsReference) {
   run_attention();
   run_layer({ops::CacheType::f16, ops::CacheType::q8_0}, {DType::Q6_K, DType::Q5_0, DType::Q5_K});
   for (const Kernel& kernel : kernels())
-    EXPECT_NE(shown_.contains(&kernel), kernel.needs_matrices) << kernel.name << " was not run, or is of the next test";
+    EXPECT_NE(shown_.contains(&kernel), kernel.needs_matrices || (kernel.needs_tiles && !has_tiles_))
+        << kernel.name << " was not run, or is of another test";
 }
 
 TEST_F(VulkanKernels, RowsForMatricesHaveTheBitsOfTheirReference) {
@@ -425,6 +462,15 @@ TEST_F(VulkanKernels, TilesAndDotsOfBytesAsFastDevicesHaveThem) {
   tile_side_ = 4, with_dots_ = true;
   run_tiles();
   run_wide();
+  without_shuffles_ = true;
+  run_wide();
+}
+
+TEST_F(VulkanKernels, AttentionByTilesHasTheBitsOfItsReference) {
+  ASSAY_REQUIRE_VULKAN();
+  run_attention_tiles(64, ops::CacheType::f16, ops::CacheType::q8_0);
+  run_attention_tiles(128, ops::CacheType::q8_0, ops::CacheType::f16);
+  run_attention_tiles(256, ops::CacheType::f16, ops::CacheType::f16);
 }
 
 // What a device does not take in one piece is borrowed.

@@ -31,8 +31,9 @@ class VulkanExecutor final : public ops::Executor {
   VulkanExecutor(const ops::Plan& plan, const ops::ExecutorOptions& options, std::unique_ptr<Device> device,
                  base::ThreadPool& pool, bool borrows_all)
       : plan_((ops::check_plan(plan, options), plan)), options_(options), device_(std::move(device)),
-        chosen_(
-            choose(plan, options, {borrows_all ? 0 : device_->facts().piece_bytes_max, device_->matrix_depth() > 0})),
+        chosen_(choose(plan, options,
+                       {borrows_all ? 0 : device_->facts().piece_bytes_max, device_->matrix_depth() > 0,
+                        device_->has_attention_tiles()})),
         lowering_(lower::lower(plan, options_, limits_for(plan, options_, device_->facts(), borrows_all))),
         one_steps_(borrows_all ? std::vector<OneStep>{} : find_one_steps(plan, options_, lowering_)),
         small_weights_(plan),
