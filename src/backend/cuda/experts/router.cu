@@ -1,12 +1,13 @@
-// See router.h. A cluster of eight blocks; a warp has one row of the router's and holds it in registers before the row
+// See router.h. A cluster of 16 blocks, small enough to start beside the blocks of the kernel ahead; a warp has one row of the router's and holds it in registers before the row
 // of activations is there, which every block makes for itself. As in linear_float.cu four lanes have a chunk, a lane 8
 // of the 32 lanes of its sums. The logits meet in the first block's shared memory, whose first warp makes the routes;
 // the second block makes the row's integers.
 //
-//   block 0 .. 7   warp 0 .. 15   row 16 block + warp ──> logits[row] of block 0 ──> routes
+//   block 0 .. 15   warp 0 .. 7   row 8 block + warp ──> logits[row] of block 0 ──> routes
 #include <cooperative_groups.h>
 
 #include <array>
+#include <type_traits>
 
 #include "backend/cuda/experts/router.h"
 #include "backend/cuda/linear/float_row.cuh"
@@ -17,10 +18,10 @@
 namespace assay::backend::cuda {
 namespace {
 
-constexpr int kBlocks = 8, kWarps = 16, kRows = kBlocks * kWarps;
+constexpr int kBlocks = 16, kWarps = 8, kRows = kBlocks * kWarps;
 constexpr int kSteps = 8;  // of 32 columns, of a chunk at most
 constexpr int kThreads = 32 * kWarps, kColumns = 8 * 32 * kSteps;
-static_assert(kRows == kRouterRowsMax && kColumns == kRouterColumnsMax);
+static_assert(kRows == kRouterRowsMax && kRows <= 32 * kOwnMax && kColumns == kRouterColumnsMax);
 constexpr int kPadding = 4;  // floats behind each chunk of a row, so that the lanes of two chunks read different banks
 
 // The row of activations: as it is, and with its chunks apart.
@@ -62,6 +63,7 @@ struct Rows {
   q.kind == quant::Activation::a256 ? quantise_row<256>(row, cols, q, 0) : quantise_row<32>(row, cols, q, 0);
 }
 
+template <ops::Gating gating>
 __global__ void __launch_bounds__(kThreads) router_kernel(const __grid_constant__ RouterTask task) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) float memory[];
@@ -115,14 +117,30 @@ __global__ void __launch_bounds__(kThreads) router_kernel(const __grid_constant_
   if (blockIdx.x == 1) make_integers(task.norm.q, rows.plain, task.cols);
   cluster.barrier_wait();
   float* of_routes = rows.padded + task.cols + 8 * kPadding;
-  if (blockIdx.x == 0 && warp == 0) route_by_warp(task.route, logits, task.route.y, of_routes);
+  if (blockIdx.x == 0 && warp == 0)
+    route_by_warp<true>(task.route, std::integral_constant<ops::Gating, gating>(), logits, task.route.y, of_routes);
 #endif
+}
+
+auto kernel_for(ops::Gating gating) {
+  using enum ops::Gating;
+  switch (gating) {
+    case softmax: return router_kernel<softmax>;
+    case sigmoid: return router_kernel<sigmoid>;
+    case softmax_of_chosen: return router_kernel<softmax_of_chosen>;
+    case sqrt_softplus: return router_kernel<sqrt_softplus>;
+    case sparse_mixer: return router_kernel<sparse_mixer>;
+  }
+  return router_kernel<softmax>;  // there are no others
 }
 
 }  // namespace
 
 void router(const RouterTask& task, const Queue& queue) {
-  take_decode_cut(router_kernel);
+  const auto kernel = kernel_for(task.route.gating);
+  take_decode_cut(kernel);
+  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess,
+          "clusters of 16 blocks");
   std::array<cudaLaunchAttribute, 2> attributes = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {kBlocks, 1, 1};
@@ -136,7 +154,7 @@ void router(const RouterTask& task, const Queue& queue) {
   config.stream = queue.stream;
   config.attrs = attributes.data();
   config.numAttrs = queue.overlap ? 2 : 1;
-  cudaLaunchKernelEx(&config, router_kernel, task);
+  cudaLaunchKernelEx(&config, kernel, task);
 }
 
 }  // namespace assay::backend::cuda

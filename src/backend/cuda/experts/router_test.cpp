@@ -2,6 +2,8 @@
 // the kernel that reads logits, the norm's outputs against its own kernel, by bits.
 #include "backend/cuda/experts/router.h"
 
+#include <cmath>
+
 #include "backend/cuda/runtime/device_test.h"
 #include "backend/cuda/runtime/this_card.h"
 #include "ops/linear/linear.h"
@@ -59,7 +61,7 @@ void check_router(const RouterCase& c, uint64_t seed) {
 
 TEST(CudaRouter, HasTheBitsOfProductAndRoute) {
   ASSAY_REQUIRE_GPU();
-  if (!this_card().has_clusters()) GTEST_SKIP() << "no clusters of blocks on this GPU";
+  if (!this_card().has_clusters_of_16()) GTEST_SKIP() << "no clusters of 16 blocks on this GPU";
   uint64_t seed = 1;
   for (const int64_t n_experts : {1, 8, 16, 17, 60, 127, 128}) {
     for (const int64_t cols : {32, 64, 256, 288, 1024, 2016, 2048}) {
@@ -78,6 +80,40 @@ TEST(CudaRouter, HasTheBitsOfProductAndRoute) {
     c.route.n_groups = 8, c.route.n_groups_used = 3;
     c.route.scale = 2.5f, c.route.near = 0.02f;
     check_router(c, seed += 10);
+  }
+}
+
+// Every gating, few experts and more than a lane's own (kOwnMax), with groups of experts, equal logits among them.
+TEST(CudaRoute, HasTheReferencesBits) {
+  ASSAY_REQUIRE_GPU();
+  for (const int64_t n_experts : {4, 33, 128, 132, 256}) {
+    for (const ops::Gating gating : {ops::Gating::softmax, ops::Gating::sigmoid, ops::Gating::softmax_of_chosen}) {
+      for (const int64_t n_groups : {1, 4}) {
+        if (n_experts % n_groups != 0) continue;
+        constexpr int64_t kUsed = 3, kRows = 40;
+        ops::Plan plan;
+        plan.values = {{"logits", n_experts}, {"routes", 2 * kUsed}};
+        std::vector<float> x = test::random_activations(kRows * n_experts, 11), expected(2 * kUsed * kRows);
+        for (size_t i = 0; i < x.size(); ++i) x[i] = i % 3 == 0 ? std::round(x[i]) : x[i];
+        x[5] = x[2] = -0.0f, x[6] = 0.0f;
+        float* const values[] = {x.data(), expected.data()};
+        ops::HostRows<float> rows;
+        rows.plan = &plan, rows.values = values;
+        ops::Route op{0, ops::kNone, gating, kUsed, true, 1.5, 1};
+        op.n_groups = n_groups, op.n_groups_used = n_groups == 1 ? 1 : 3;
+        op.run(rows, 0, kRows);
+        const DeviceBuffer logits = upload(x), y = poisoned(expected.size());
+        RouteTask task;
+        task.logits = logits.as<float>(), task.y = y.as<float>();
+        task.gating = gating, task.n_experts = static_cast<int32_t>(n_experts), task.n_used = kUsed;
+        task.n_groups = static_cast<int32_t>(op.n_groups);
+        task.n_groups_used = static_cast<int32_t>(op.n_groups_used);
+        task.normalise = true, task.scale = 1.5f, task.least_sum = static_cast<float>(op.least_sum);
+        task.n_rows = kRows;
+        route(task, Queue());
+        EXPECT_TRUE(same_floats(download<float>(y.data(), expected.size()), expected)) << n_experts << ", " << n_groups;
+      }
+    }
   }
 }
 
@@ -151,7 +187,7 @@ void check_norm(int64_t cols, int planes, quant::Activation kind, bool adds, uin
 
 TEST(CudaRouter, MakesTheNormsRow) {
   ASSAY_REQUIRE_GPU();
-  if (!this_card().has_clusters()) GTEST_SKIP() << "no clusters of blocks on this GPU";
+  if (!this_card().has_clusters_of_16()) GTEST_SKIP() << "no clusters of 16 blocks on this GPU";
   uint64_t seed = 7;
   for (const int planes : {1, 2}) {
     for (const bool adds : {false, true}) {

@@ -18,7 +18,7 @@ bool is_float(DType dtype) noexcept { return dtype == DType::F32 || dtype == DTy
 
 bool is_router(const DecodeMatrix& w, const Card& card) noexcept {
   return w.is_routed && !w.is_fast && w.dtype == DType::F32 && w.kind == Activation::f32 && w.cols % 32 == 0 &&
-         w.rows <= kRouterRowsMax && w.cols <= kRouterColumnsMax && card.has_clusters();
+         w.rows <= kRouterRowsMax && w.cols <= kRouterColumnsMax && card.has_clusters_of_16();
 }
 bool are_superblocks(const DecodeMatrix& w, const Card&) noexcept {
   return !w.is_fast && w.kind == Activation::a256 && is_256(w.dtype);

@@ -1,7 +1,7 @@
 // The table of decode's kernels: of one token, products that make the row they read for themselves (decode/decode.h).
 //
 //   name                       weights             card                kernel
-//   router                     F32, routed         clusters            experts/router.cu, the routes too
+//   router                     F32, routed         clusters of 16      experts/router.cu, the routes too
 //   decode superblocks         Q4_K, Q5_K, Q6_K    any                 decode/decode_256.cu
 //   decode blocks              Q4_0, Q4_1, Q8_0    any                 decode/decode_32.cu
 //   decode floats              F32, F16, BF16      any                 decode/decode_float.cu
@@ -68,7 +68,7 @@ struct DecodeHalvesPlaces {
 inline constexpr int kNarrow = 2048;
 bool decode_is_narrow(tensor::DType dtype, int64_t width) noexcept;
 
-// A router (experts/router.h): a cluster of eight blocks of 16 warps, a warp a row.
-inline constexpr int64_t kRouterRowsMax = 8 * 16, kRouterColumnsMax = 2048;
+// A router (experts/router.h): a cluster of 16 blocks of eight warps, a warp a row.
+inline constexpr int64_t kRouterRowsMax = 16 * 8, kRouterColumnsMax = 2048;
 
 }  // namespace assay::backend::cuda

@@ -2,6 +2,7 @@
 #include "backend/cuda/kernels/expert_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 
 #include "backend/cuda/linear/matrix.h"
@@ -29,6 +30,15 @@ bool are_vectors(const ExpertProduct& p, int64_t n_pairs, const Card&) noexcept 
 }
 bool are_blocks(const ExpertProduct& p, int64_t, const Card&) noexcept { return p.kind != Activation::f32; }
 bool are_floats(const ExpertProduct& p, int64_t, const Card&) noexcept { return p.kind == Activation::f32; }
+
+bool are_short_superblocks(const ExpertTokenProducts& p) noexcept {
+  constexpr int64_t kBlocksMax = 4;  // superblocks of a row that four lanes walk
+  const bool are_cut = p.gate.is_cut && p.up.is_cut && p.down.is_cut;
+  if (p.kind != Activation::a256 || p.gate.rows > UINT32_MAX / (p.d_in / 256) || p.down.rows > UINT32_MAX / kBlocksMax)
+    return false;
+  return are_cut && p.gate.dtype == p.up.dtype && std::has_single_bit(static_cast<uint64_t>(p.n_used)) &&
+         p.n_used <= 8 && p.width <= kBlocksMax * 256 && p.n_used * p.width <= kExpertTokenElementsMax;
+}
 
 constexpr ExpertRow kRows[] = {
     {"expert group tiles of 64", ExpertKernel::group_tiles, kNarrowColumns, &are_grouped_narrow},
@@ -74,6 +84,12 @@ ExpertProduct expert_product(const ops::Plan& plan, const ops::ExecutorOptions& 
   product.n_experts = product.w.rows / (experts.rows_per_expert == 0 ? experts.d_out : experts.rows_per_expert);
   product.n_used = experts.n_used;
   return product;
+}
+
+const ExpertTokenRow* find_expert_token_row(const ExpertTokenProducts& products) noexcept {
+  static constexpr ExpertTokenRow kRow{"experts of one token, gated", "experts of one token, summed",
+                                       &are_short_superblocks};
+  return kRow.takes(products) ? &kRow : nullptr;
 }
 
 }  // namespace assay::backend::cuda

@@ -4,7 +4,7 @@
 //   name                      weights         pairs                   card    kernel
 //   expert group tiles of 64  superblocks     2 an expert on average  Hopper  experts/expert_groups.cu, tiles of 64 columns
 //   expert group tiles        cut into parts  the same                Hopper  the same, of 128
-//   expert vectors            cut into parts  any                     any     decode/gemv.cu
+//   expert vectors            cut into parts  any                     any     experts/expert_gemv.cu
 //   experts of any format     blocks          any                     any     experts/expert_any.cuh
 //   experts of floats         floats          any                     any     experts/expert_float.cu
 //
@@ -73,5 +73,18 @@ class ExpertChoice : public lower::TokenRanges<ExpertRange> {
   explicit ExpertChoice(std::span<const ExpertRange> ranges);  // ascending; of each where it begins counts
   const ExpertRow& at(int64_t n_tokens) const noexcept { return *range_at(n_tokens).row; }
 };
+
+// Of one token: two products of the same row, a gate, the product of what it leaves and the sum over the ranks, where
+// they stand so in a plan (experts/expert_token.h).
+struct ExpertTokenProducts {
+  LinearMatrix gate, up, down;
+  quant::Activation kind = quant::Activation::f32;  // as all of them read their rows
+  int64_t n_used = 0, d_in = 0, width = 0;          // width: of a rank's row between them
+};
+struct ExpertTokenRow {
+  std::string_view gated, summed;  // the names of its two kernels
+  bool (*takes)(const ExpertTokenProducts& products) noexcept;
+};
+const ExpertTokenRow* find_expert_token_row(const ExpertTokenProducts& products) noexcept;  // null: there is none
 
 }  // namespace assay::backend::cuda

@@ -8,9 +8,11 @@
 #include <string>
 
 #include "backend/cuda/kernels/kernel_plan.h"
+#include "backend/cuda/kernels/kernel_uses.h"
 #include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/schedule/schedule.h"
 #include "ops/linear/expert_linear.h"
+#include "ops/linear/expert_sum.h"
 #include "ops/rows/activate.h"
 #include "ops/rows/gate.h"
 #include "quant/format.h"
@@ -125,6 +127,44 @@ TEST(CudaExpertTable, ProductsFindWhatThoseAheadHaveLeft) {
     EXPECT_EQ(down.made, (ExpertsMade{in_tiles, false})) << n << ": of the same routes";
     EXPECT_TRUE(ampere.experts(4).range_at(n).routes_are_settled) << n;
     EXPECT_EQ(ampere.experts(4).range_at(n).made, ExpertsMade{}) << n;
+  }
+}
+
+std::vector<DecodeGroup::Kind> kinds_of(const ops::Plan& plan) {
+  std::vector<DecodeGroup::Kind> kinds;
+  for (const DecodeGroup& group : make_schedule(plan, ops::ExecutorOptions{}, kHopper).decode)
+    kinds.push_back(group.kind);
+  return kinds;
+}
+
+TEST(CudaExpertTable, ABlockOfATokenIsTwoKernels) {
+  using enum DecodeGroup::Kind;
+  const auto with_sum = [](int64_t n_used) {
+    ExpertBlock block;
+    block.plan.values.push_back({"", 256});
+    block.plan.ops.push_back({ops::ExpertSum{5, 1, n_used, true, 6}, "sum", 0});
+    block.plan.hidden = 6;
+    return block.plan;
+  };
+  const ops::Plan plan = with_sum(2);
+  const std::vector<DecodeGroup::Kind> kinds = kinds_of(plan);
+  ASSERT_GE(kinds.size(), 2u);
+  EXPECT_EQ(kinds[kinds.size() - 2], expert_gate);
+  EXPECT_EQ(kinds.back(), expert_sum);
+  const Schedule schedule = make_schedule(plan, ops::ExecutorOptions{}, kHopper);
+  const KernelPlan kernels(plan, ops::ExecutorOptions{}, schedule, kHopper);
+  EXPECT_EQ(kernel_uses(plan, schedule, kernels, 2).front().name, "cuda experts of one token, gated");
+  EXPECT_EQ(kernel_uses(plan, schedule, kernels, 5).front().name, "cuda experts of one token, summed");
+
+  ops::Plan mixed = plan;  // gate and up of two formats
+  mixed.weights[1].view.dtype = DType::Q5_K;
+  ops::Plan other_gate = plan;
+  other_gate.ops[3].get<ops::Gate>().activation = ops::ActivationFunction::gelu_erf;
+  ops::Plan blocks_of_32 = plan;
+  for (auto& w : blocks_of_32.weights) w.view.dtype = DType::Q4_0;
+  for (const ops::Plan& other : {mixed, other_gate, blocks_of_32, ExpertBlock().plan}) {
+    const std::vector<DecodeGroup::Kind> of_other = kinds_of(other);
+    EXPECT_EQ(std::ranges::count(of_other, expert_gate) + std::ranges::count(of_other, expert_sum), 0);
   }
 }
 

@@ -72,6 +72,8 @@ std::string name_for_one(const DecodeGroup& group, const KernelPlan& kernels, co
     case DecodeGroup::Kind::routes: return std::string(group.row->name);
     case DecodeGroup::Kind::attention:
       return names_by_segments(kernels.attention(schedule.groups[static_cast<size_t>(group.attention)]).one_token);
+    case DecodeGroup::Kind::expert_gate: return std::string(group.expert_row->gated);
+    case DecodeGroup::Kind::expert_sum: return std::string(group.expert_row->summed);
     case DecodeGroup::Kind::nothing: return "none: its readers do it";
     case DecodeGroup::Kind::alone: return {};
   }

@@ -164,12 +164,14 @@ __global__ void l2_norm_kernel(const float* x, float eps, int64_t d, int64_t n_r
   for (int64_t j = lane; j < d; j += 32) y[j] = x[j] * r;
 }
 
+template <bool kIsShort>
 __global__ void __launch_bounds__(32) route_kernel(RouteTask task) {
   extern __shared__ float memory[];
   let_next_start();
   wait_for_previous();
   const int64_t row = blockIdx.x;
-  route_by_warp(task, task.logits + row * task.n_experts, task.y + row * 2 * task.n_used, memory);
+  route_by_warp<kIsShort>(task, task.gating, task.logits + row * task.n_experts, task.y + row * 2 * task.n_used,
+                          memory);
 }
 
 }  // namespace
@@ -230,9 +232,10 @@ void route(const RouteTask& task, const Queue& queue) {
   constexpr size_t kBytesUnasked = 48 * 1024;
   const size_t bytes = route_shared_bytes(task);
   static_assert(5 * ops::kExpertsMax * sizeof(float) <= 96 * 1024);  // devices have that much
-  if (bytes > kBytesUnasked) require(allow_shared(route_kernel, bytes), "shared memory");
-  take_decode_cut(route_kernel);
-  launch(queue, route_kernel, dim3(static_cast<unsigned>(task.n_rows)), 32, bytes, task);
+  const auto kernel = task.n_experts <= 32 * kOwnMax ? route_kernel<true> : route_kernel<false>;
+  if (bytes > kBytesUnasked) require(allow_shared(kernel, bytes), "shared memory");
+  take_decode_cut(kernel);
+  launch(queue, kernel, dim3(static_cast<unsigned>(task.n_rows)), 32, bytes, task);
 }
 
 }  // namespace assay::backend::cuda

@@ -8,9 +8,12 @@
 #include "backend/cuda/attention/fast_attention.h"
 #include "backend/cuda/decode/decode.h"
 #include "backend/cuda/decode/fast_decode.h"
+#include "backend/cuda/experts/expert_token.h"
 #include "backend/cuda/experts/router.h"
 #include "backend/cuda/runtime/run_group.h"
 #include "backend/cuda/runtime/run_ops.h"
+#include "ops/linear/expert_linear.h"
+#include "ops/linear/expert_sum.h"
 #include "ops/linear/gather.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/route.h"
@@ -138,6 +141,31 @@ void run_router(const DeviceState& s, const DecodeGroup& group, const Wanted& wa
   if (task.route.n_rows > 0) router(task, queue);
 }
 
+// The product's own result only where somebody looks at it.
+ExpertTask expert_task_of(const DeviceState& s, int32_t group, const Wanted& wanted) {
+  const auto& product = record_of<ops::ExpertLinear>(s, member_at(s, group).ops.front());
+  ExpertTask task = expert_task(s, product);
+  task.y = wanted(product.y);
+  return task;
+}
+
+void run_expert_gate(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const auto& gate = record_of<ops::Gate>(s, member_at(s, group.gate).ops.front());
+  const FusionGroup& first = member_at(s, group.experts);
+  ExpertGateTask task{expert_task_of(s, group.experts, wanted), expert_task_of(s, group.experts + 1, wanted),
+                      gate.activation, s.value(gate.y)};
+  if (record_of<ops::ExpertLinear>(s, first.ops.front()).y != gate.gate) std::swap(task.gate, task.up);
+  if (task.gate.n_pairs > 0) expert_token_gate(task, s.activations[static_cast<size_t>(first.twin)], queue);
+}
+
+void run_expert_sum(const DeviceState& s, const DecodeGroup& group, const Wanted& wanted, const Queue& queue) {
+  const auto& sum = record_of<ops::ExpertSum>(s, member_at(s, group.sum).ops.front());
+  ExpertSumTask task{expert_task_of(s, group.experts, wanted), sum.weighted ? s.value(sum.routes) : nullptr,
+                     s.value(sum.y)};
+  task.down.routes_are_settled = true;  // by the kernel ahead, which is the block's first
+  if (task.down.n_pairs > 0) expert_token_sum(task, s.options.planes, queue);
+}
+
 }  // namespace
 
 void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool observed, const Queue& queue) {
@@ -147,6 +175,8 @@ void run_decode_group(const DeviceState& s, const DecodeGroup& group, bool obser
     case DecodeGroup::Kind::attention: run_attention(s, group, wanted, queue); break;
     case DecodeGroup::Kind::alone: run_group(s, group.alone, wanted, queue); break;
     case DecodeGroup::Kind::routes: run_router(s, group, wanted, queue); break;
+    case DecodeGroup::Kind::expert_gate: run_expert_gate(s, group, wanted, queue); break;
+    case DecodeGroup::Kind::expert_sum: run_expert_sum(s, group, wanted, queue); break;
     case DecodeGroup::Kind::linears:
       if (s.n_rows(record_of<ops::Linear>(s, member_at(s, group.linears).ops.front()).y) > 0)
         run_products(s, group, wanted, queue);

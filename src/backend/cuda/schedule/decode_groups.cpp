@@ -1,12 +1,13 @@
 // See decode_groups.h. Products make the integers of their row themselves where all readers of a value's integers can.
 // A norm right before its only products runs with them, a gate right after its two products too, a router's
-// product with its norm and routes, and two products by the experts of the same routes run together.
+// product with its norm and routes, two products by the experts of the same routes, and an expert block run together.
 #include "backend/cuda/schedule/decode_groups.h"
 
 #include <utility>
 
 #include "backend/cuda/kernels/attention_table.h"
 #include "backend/cuda/runtime/usual.h"
+#include "backend/cuda/schedule/expert_blocks.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
@@ -81,16 +82,6 @@ DecodeGroup alone(const DecodeProducts& p, int32_t i) {
   return group;
 }
 
-// Two products of the same rows by the same routes, as an expert's gate and up are, each as vectors: one kernel.
-bool are_by_one_route(const DecodeProducts& p, const FusionGroup& a, const FusionGroup* b) {
-  if (a.kind != Kind::experts || a.twin == kNone || b == nullptr || b->kind != Kind::experts || a.twin != b->twin) {
-    return false;
-  }
-  const auto &x = p.record<ops::ExpertLinear>(a.ops.front()), &y = p.record<ops::ExpertLinear>(b->ops.front());
-  return x.x == y.x && x.routes == y.routes && x.n_used == y.n_used && x.d_in == y.d_in && x.d_out == y.d_out &&
-         p.are_vectors(a) && p.are_vectors(*b);
-}
-
 // A router's product and what chooses by its logits: one kernel.
 bool is_router_of(const DecodeProducts& p, const FusionGroup& linears, const FusionGroup* route) {
   if (linears.kind != Kind::linears || linears.twin != kNone || linears.ops.size() != 1) return false;
@@ -112,6 +103,24 @@ DecodeGroup routes_from(const DecodeProducts& p, int32_t norm, int32_t linears) 
   group.makes_integers = norm != kNone && p.group(norm).twin != kNone && !p.is_made_by_readers(p.group(norm).twin);
   if (norm != kNone) group.members.push_back(norm);
   group.members.insert(group.members.end(), {group.linears, group.route});
+  return group;
+}
+
+// The two kernels of an expert block.
+DecodeGroup gated_experts_from(const ExpertTokenRow* row, int32_t first) {
+  DecodeGroup group;
+  group.kind = DecodeGroup::Kind::expert_gate;
+  group.expert_row = row;
+  group.experts = first, group.gate = first + kExpertBlockGate;
+  group.members = {first, first + 1, group.gate};
+  return group;
+}
+DecodeGroup summed_experts_from(const ExpertTokenRow* row, int32_t first) {
+  DecodeGroup group;
+  group.kind = DecodeGroup::Kind::expert_sum;
+  group.expert_row = row;
+  group.experts = first + kExpertBlockDown, group.sum = first + kExpertBlockSum;
+  group.members = {group.experts, group.sum};
   return group;
 }
 
@@ -145,7 +154,13 @@ DecodeGroup group_from(const DecodeProducts& p, int32_t i) {
                              p.record<ops::RmsNorm>(first.norm).y == p.row_of(*next);
   if (makes_its_row) return routes_from(p, i, i + 1);
   if (makes_row_of(p, first, next)) return products_from(p, i, i + 1);
-  if (are_by_one_route(p, first, next)) {
+  const auto block_from = [&](int32_t begin) {
+    return begin < 0 ? nullptr : find_expert_block(p.plan, p.options, p.lowering, begin);
+  };
+  if (const ExpertTokenRow* row = block_from(i)) return gated_experts_from(row, i);
+  if (const ExpertTokenRow* row = block_from(i - kExpertBlockDown))
+    return summed_experts_from(row, i - kExpertBlockDown);
+  if (are_by_one_route(p.plan, first, next) && p.are_vectors(first) && p.are_vectors(*next)) {
     DecodeGroup group = alone(p, i);
     group.alone.ops.push_back(next->ops.front());
     group.members.push_back(i + 1);

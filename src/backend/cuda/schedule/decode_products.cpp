@@ -5,6 +5,7 @@
 
 #include "backend/cuda/kernels/expert_table.h"
 #include "backend/cuda/kernels/float_table.h"
+#include "backend/cuda/schedule/expert_blocks.h"
 #include "ops/linear/linear.h"
 #include "quant/format.h"
 
@@ -15,10 +16,16 @@ using lower::FusionGroup;
 DecodeProducts::DecodeProducts(const ops::Plan& p, const ops::ExecutorOptions& o, const lower::Lowering& l,
                                const Card& c)
     : plan(p), options(o), lowering(l), card(c), own_(l.twins.list.size(), true) {
-  for (const FusionGroup& group : lowering.groups) {
+  const auto is_down_of_block = [&](size_t i) {
+    const auto first = static_cast<int32_t>(i) - kExpertBlockDown;
+    return first >= 0 && find_expert_block(plan, options, lowering, first) != nullptr;
+  };
+  for (size_t i = 0; i < lowering.groups.size(); ++i) {
+    const FusionGroup& group = lowering.groups[i];
     if (group.twin == ops::kNone || !lower::reads_twin(group.kind)) continue;
-    if (group.kind == FusionGroup::Kind::experts || row_for(group, false) == nullptr)
-      own_[static_cast<size_t>(group.twin)] = false;
+    const bool makes =
+        group.kind == FusionGroup::Kind::experts ? is_down_of_block(i) : row_for(group, false) != nullptr;
+    if (!makes) own_[static_cast<size_t>(group.twin)] = false;
   }
 }
 
