@@ -21,9 +21,7 @@ struct Card {
   constexpr bool has_groups() const noexcept { return is_hopper() && has_tensor_maps; }
   // Programmatic dependent launch and clusters, in kernels made for every card.
   constexpr bool has_clusters() const noexcept { return code >= 90; }
-  constexpr bool has_clusters_of_16() const noexcept {
-    return is_hopper() && has_clusters();
-  }  // others: eight
+  constexpr bool has_clusters_of_16() const noexcept { return is_hopper() && has_clusters(); }  // others: eight
 };
 
 // Cards by name ("h200"), for plans made where there is none; null for others. The first of the list is the default.
