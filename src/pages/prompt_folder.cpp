@@ -57,12 +57,14 @@ PromptFolder::PromptFolder(fs::path folder, PromptOwner owner, uint64_t bytes_ma
   make(folder_);
   std::error_code error;
   std::vector<std::pair<fs::file_time_type, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    const fs::path& path = entry.path();
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    const fs::path& path = at->path();
+    std::error_code of_entry;  // what cannot be looked at is not ours, and no reason not to start
     if (path.extension() == ".partial" && path.stem().extension() == kEnding) {
-      fs::remove(path, error);  // a program that was killed while it wrote
-    } else if (path.extension() == kEnding && entry.is_regular_file(error)) {
-      found.emplace_back(fs::last_write_time(path, error), path);
+      fs::remove(path, of_entry);  // a program that was killed while it wrote
+    } else if (path.extension() == kEnding && at->is_regular_file(of_entry)) {
+      const fs::file_time_type time = fs::last_write_time(path, of_entry);
+      if (!of_entry) found.emplace_back(time, path);
     }
   }
   if (error)

@@ -256,6 +256,14 @@ TEST_F(PromptFolderTest, PagesAreReadAheadUpToALimit) {
   EXPECT_EQ(n, 6);
 }
 
+TEST_F(PromptFolderTest, ANameThatLeadsNowhereIsLeftAside) {
+  keep(*open(), "a", tokens(200, 5));
+  for (const char* name : {"0.prefix", "f.prefix", "zzz.prefix"}) {
+    fs::create_symlink(temp_ / "nowhere", temp_ / "saved" / name);
+    EXPECT_EQ(open()->find("a", tokens(200, 5)), 192) << name;
+  }
+}
+
 TEST_F(PromptFolderTest, WhatAKilledProgramLeftIsSweptAway) {
   fs::create_directories(temp_ / "saved");
   std::ofstream(temp_ / "saved" / "x.prefix.partial") << "half";
