@@ -291,7 +291,7 @@ static void test_chat(const assay_model* model) {
   assay_free(json);
   assay_chat_free(chat);
   chat_options.chat_template = "{% if %}";
-  REFUSED(assay_chat_new(model, NULL, &chat_options, &chat, &error), ASSAY_BAD_FILE, "");
+  REFUSED(assay_chat_new(model, NULL, &chat_options, &chat, &error), ASSAY_BAD_REQUEST, "");
 }
 
 static void test_checks(const assay_model* model, const char* path) {
