@@ -3,6 +3,17 @@
 // loaded and widened once for all tokens. Register i of a lane belongs to the output whose number is i with some bits
 // turned over, other bits in every lane: at each step of the fold a lane then keeps the lower half of its registers and
 // hands on the upper half, without asking which lane it is.
+//
+//   device memory   weights [row][column]                  activations [token][column]
+//                      |  copies of 16 bytes that run on their own: two blocks of 32 of 16 rows and of the tokens
+//                      v
+//   shared memory   ring of warp 0 | of warp 1 | .. | of warp 7       a warp has a chunk of every row; 2 or 4 stages
+//                      v
+//   registers       lane j: element j of each block, for all 16 rows x tokens: a chain for each output
+//                      v  shuffles 16, 8, 4, 2, 1: a lane keeps half of its outputs at each, a 32nd at the end
+//   shared memory   chunk_sums [of this tile, of the one before][8 chunks][tokens][16 rows]
+//                      v  a thread an output: the tree over the chunks, then the bias
+//   device memory   y [token][row]
 #include <algorithm>
 
 #include "backend/cuda/linear/float_row.cuh"

@@ -1,5 +1,12 @@
 // Dots of any block format: one thread a chunk of a row, so 8 neighbouring lanes a row; each thread unpacks its blocks
 // with the format's own code and multiplies them by up to kTokens rows of activations.
+//
+//   block of 128 threads: 16 rows; 1 token, or 8 by blockIdx.y
+//
+//   thread            0 | 1 | .. | 7 | 8 | 9 | ..          row: thread / 8, chunk: thread % 8
+//   device memory     a block of weights ------------> the thread's own: integers and scales, once for all tokens
+//                     a token's block of integers ---> read where it is used: sum of products, its term, chain c[token]
+//   at the end        shuffles 1, 2, 4 over the 8 threads of a row: the tree; the first of them writes y [token][row]
 #pragma once
 
 #include "backend/cuda/linear/block_load.cuh"

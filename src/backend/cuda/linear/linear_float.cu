@@ -1,6 +1,15 @@
 // Float weights by Lanes32 in 8 chunks. Four neighbouring lanes take a chunk of a row, eight such groups a row: lane g
 // of a group holds the lanes 8 g .. 8 g + 7 of the contract, so it loads 8 neighbouring weights at a time and nothing
 // crosses lanes before the fold.
+//
+//   block of threads: 4 rows, a warp each; 1 token, or 4 by blockIdx.y
+//
+//   lane of the warp     0    1    2     3   | 4 .. 7  | .. | 28 .. 31
+//   chunk of the row             0           |    1    | .. |    7
+//   of a block of 32    0-7  8-15 16-23 24-31               read from device memory into registers
+//   registers            8 sums a token: the lane's 8 of Lanes32
+//   at the end           shuffles 2, 1 and then inside the lane: the fold of a chunk; shuffles 4, 8, 16: the tree;
+//                        lane 0 adds the bias and writes y [token][row]
 #include "backend/cuda/linear/float_row.cuh"
 #include "backend/cuda/linear/linear.h"
 #include "num/lanes.h"

@@ -1,4 +1,18 @@
 // See peers.h.
+//
+// Few rows: memory of every GPU, laid out alike, which the kernels of all GPUs write.
+//
+//   floats    | y of a gather | y of the next | .. | sums of one token, set 0 | set 1 |
+//   flags     | of a gather: who has written its columns there | of the next | ..         a flag is a run's number
+//
+//   GPU 0: a kernel writes its columns into y of GPU 0, 1, .., then a flag on each; its reader waits for the flags of
+//   all on its own GPU. Sums have no flag: each GPU writes its part of a set, and a word that is not there has all bits
+//   set. The two sets take turns, since a GPU may begin the next run while another ends this one.
+//
+// Many rows: every GPU's thread and stream.
+//
+//   record `ready` -> all threads meet -> wait for the others' `ready` -> copy all columns into the own y
+//     -> record `done` -> all threads meet -> wait for the others' `done`: nobody writes over what another still reads
 #include "backend/cuda/peers/peers.h"
 
 #include <algorithm>

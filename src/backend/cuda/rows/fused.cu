@@ -1,4 +1,18 @@
 // See fused.h.
+//
+//   kernel               who                      where the row is meanwhile
+//   norm_kernel          a block of threads a     shared memory: a, or a + b, or a + norm(b); its sum of squares; y;
+//                        row                      integers of y
+//   norm_warps_kernel    a warp a row, four a     the same
+//                        block
+//   heads_kernel         a warp a head of a       shared memory: norm, rotation; then q to device memory, k and v to
+//                        token                    their page of the cache
+//   lanes_heads_kernel   the same                 registers: a lane has every 32nd element
+//   plain_heads_kernel   a lane four pairs of a   registers
+//                        head
+//   merge_rows_kernel    a lane 8 elements        registers: the segments' partials in ascending order; y; integers
+//
+//   The rows that come in (a, b, q, k, v, partials) are read behind wait_for_previous.
 #include <cuda_fp16.h>
 
 #include "backend/cuda/attention/heads.cuh"

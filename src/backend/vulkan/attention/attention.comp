@@ -7,6 +7,9 @@
 //   workgroup: one head of one token       scores     an invocation has whole chains: keys i, i + 128
 //                                          exp, sum   32 lanes
 //                                          values     an invocation has elements j, j + 128, ..: chains over the keys
+//
+//   storage   q --> shared `query`      keys --> registers --> shared `p` (256 scores, then probabilities)
+//             values, with `p` --> registers: m, l, y, segment by segment --> y; of operation 1 all three
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

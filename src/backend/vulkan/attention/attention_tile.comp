@@ -6,6 +6,9 @@
 //   exp, sum   .. every fourth key of a query; scores and probabilities lie in shared memory, [key][query]
 //   values     .. 4 queries by 4 elements of each 64: chains in registers; values pass through shared memory
 //
+//   storage   q, keys --> shared `query_stage`, `stage` --> registers: chains --> shared `scores` [key][query]
+//             values  --> shared `stage`, with `scores` --> registers: chains, joined segment by segment --> y
+//
 // Probabilities are made 2^64 times as large, and so are their sums and the outputs, which changes no rounding where products and sums are 2^-126 or more, or
 // multiples of 2^-149. Only probabilities below 2^-102 may make others: they carry a sign, and what they leave below 2^-126 is rounded as subnormal numbers are.
 // Where segments are joined whose maxima are far apart, the smaller part must be too small to change the other, whatever becomes of it.

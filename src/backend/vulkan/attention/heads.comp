@@ -2,6 +2,9 @@
 // What happens to heads ahead of attention (lower::FusionGroup, kind heads): [norm of each head,] rotation, and keys and values into the cache.
 //
 //   workgroup: a head of a token     | query heads: norm, rotate -> y | key heads: norm, rotate -> y, cache; the value as it is -> cache |
+//
+//   storage q, k --> shared `head`: norm (its sum in shared `lanes`), rotation --> y; key heads: --> cache
+//   storage v    --> shared `head`, when the key has left it                   --> cache
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

@@ -1,6 +1,9 @@
 #version 460
 // Rows of keys or values into the cache (ops/attention/kv_store.h). An invocation writes whole words: an f32, two f16, or 17 words with two
 // blocks of q8_0.
+//
+//   workgroup: a token     x [token][elements of all heads] --> registers --> the cache's row [sequence][position]
+//   invocation i           words i, i + 64, ..; of q8_0 pairs of blocks, 17 words each
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

@@ -1,5 +1,7 @@
 #version 460
 // Rows of the table of tokens, decoded and scaled (ops/embed/embed.h).
+//
+//   workgroup (token, piece of 64 elements)     invocation: an element     table --> register: decoded, scaled --> y
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

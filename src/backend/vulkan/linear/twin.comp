@@ -1,5 +1,8 @@
 #version 460
 // A value's twin alone, or the twin of a gate with the gate (ops/rows/gate.h): ASSAY_OPERATION 0 or 1. A workgroup has 1024 elements of a row.
+//
+//   storage x, up --> registers, 4 neighbours an invocation: gate --> y
+//                 --> shared: largest of each block --> registers: integers --> shared: sums of groups --> twin
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

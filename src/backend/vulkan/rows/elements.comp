@@ -1,6 +1,8 @@
 #version 460
 // Row ops that compute each element by itself: ops/rows/add.h, gate.h, activate.h, scale.h, softcap.h, add_columns.h, scale_columns.h. Which: ASSAY_OPERATION
 // when this is compiled.
+//
+//   invocation i     elements i, i + all invocations, .. of all rows     storage a, b --> register --> y
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

@@ -4,6 +4,9 @@
 //   [b = rms_norm(b or a)]  ->  [x = a + b]  ->  y = rms_norm(x)  ->  [twin of y]
 //
 // A workgroup has a row. Sums are Lanes32 (ops/rows/rms_norm.h): its first 32 invocations.
+//
+//   storage a, b, w --> registers: invocation i has elements i, i + n, .. --> shared `row` --> shared `lanes`: the sum
+//   shared `row` --> y; then, 4 neighbours an invocation, integers --> twin
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

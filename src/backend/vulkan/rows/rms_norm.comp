@@ -1,5 +1,8 @@
 #version 460
 // Runs of d elements by their root mean square (ops/rows/rms_norm.h). A workgroup of 32 lanes has one run: Lanes32.
+//
+//   storage x --> registers: lane j has the squares of elements j, j + 32, .. --> shared `lanes`: 16, 8, 4, 2, 1
+//   storage x, read again, times 1 / root, times w --> y
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

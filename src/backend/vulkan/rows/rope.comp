@@ -1,5 +1,7 @@
 #version 460
 // Pairs of a head turned by tables that the host made (ops/attention/rope.h). An invocation has one pair, or two elements that pass through.
+//
+//   workgroup: a token     invocation i: pairs i, i + 64, .. of all heads     x, table --> registers --> y
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/num.glsl"

@@ -1,5 +1,7 @@
 #version 460
 // Rows chosen by the batch (ops/rows/select_outputs.h), or columns of a row (ops/rows/slice.h): copied.
+//
+//   workgroup (row, piece of 256 elements)     invocation i: elements i, i + 64, ..     x --> y, bits as they are
 #extension GL_EXT_buffer_reference : require
 #extension GL_GOOGLE_include_directive : require
 #include "num/memory.glsl"
