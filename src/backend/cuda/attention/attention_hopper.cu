@@ -3,6 +3,11 @@
 // and goes through the segments on its own: barriers tell it which stages are there, and it waits for no other warp. A
 // lane holds 8 queries x 16 keys of a segment's scores, then 8 queries x 4 or 8 columns of its outputs; the outputs so
 // far stay in registers. Every chain, fold and merge is the contract's, as in attention.cu.
+//
+//   warps that feed   cache --> registers: floats ------------------> ring of stages in shared memory
+//   another warp      q --> its own shared memory, with a stage of keys --> registers: scores
+//                     scores --> its own shared memory: probabilities, with a stage of values
+//                                                                     --> registers: outputs so far --> y
 #include <algorithm>
 
 #include "backend/cuda/attention/attention_chains.cuh"

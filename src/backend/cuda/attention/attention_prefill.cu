@@ -3,6 +3,15 @@
 // holds 8 queries x 16 keys of a segment's scores, then 8 queries x 4 columns or more of the outputs. So a warp alone
 // finds its queries' maxima, exponentials and sums, and blocks of threads meet only where a stage changes. Every chain,
 // fold and merge is the contract's, as in attention.cu.
+//
+//   device memory   q                      keys, values (f16)                y: the outputs so far
+//                   |                      |  a stage ahead, in registers    ^
+//                   v                      v                                 |
+//   shared memory   q of 64 queries        two stages of floats, by turns    |
+//                   |                      |                                 |
+//   registers       +--> scores <----------+----------> sums of columns -----+  merged by the factors of each query
+//                        |                                ^
+//   shared memory        +--> p of each warp: scores, then probabilities; factors
 #include "backend/cuda/attention/prefill_stages.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"

@@ -2,6 +2,10 @@
 // A block of threads takes a segment of 256 keys of one query for kHeads heads that share them: thread t scores key t,
 // then threads take columns of the values, for all heads at once. The segments' results are merged by those who read
 // them (attention_merge, merge_rows).
+//
+//   thread t        pieces of key t: cache --> registers, with q of all heads --> scores --> p
+//   shared memory   q [kHeads][head_dim] | rows of values, which arrive while keys are scored | maxima, p [256][kHeads]
+//   then a thread   two columns of all heads: p with the rows of values --> registers --> the segment's part
 #include <algorithm>
 
 #include "backend/cuda/attention/attention.h"

@@ -1,4 +1,7 @@
 // See gather.h.
+//
+//   block b   its share of the own columns --> y of this GPU and of every other
+//             a flag of its own [this GPU][b] --> every other GPU; then it waits for [another GPU][b] on this one
 #include <algorithm>
 
 #include "backend/cuda/rows/gather.cuh"
