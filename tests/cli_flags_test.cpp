@@ -138,6 +138,27 @@ TEST_F(CliFlags, VerboseNamesVariablesThatSetNothing) {
   EXPECT_THAT(assay({"tokenize", path_, "-p", "x", "--verbose"}, options).err, HasSubstr("ASSAY_TEMPERATUR"));
 }
 
+// Once, of the context that is loaded, as `assay plan --kernels` marks it.
+TEST_F(CliFlags, VerboseNamesWhatTheDeviceBorrows) {
+  const auto says = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"run", path_, "-p", "x", "-n", "1", "--backend", "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult r = assay(arguments);
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return r.err;
+  };
+  const std::string line = "assay: borrowed, run on the host by their plain reference: ";
+  const ProgramResult plan = assay({"plan", path_, "--backend", "cpu", "--kernels"});
+  ASSERT_THAT(plan.out, HasSubstr("(borrowed)"));
+  const std::string err = says({"-v"});
+  const size_t at = err.find(line);
+  ASSERT_NE(at, std::string::npos) << err;
+  EXPECT_EQ(err.substr(at + line.size(), err.find('\n', at) - at - line.size()), "embed");
+  EXPECT_EQ(err.find(line, at + 1), std::string::npos) << err;
+  EXPECT_THAT(says({}), Not(HasSubstr("borrowed")));
+  EXPECT_THAT(says({"-v", "--kernels", "reference"}), Not(HasSubstr("borrowed")));
+}
+
 TEST_F(CliFlags, AnEmptyPromptIsNone) {
   std::ofstream(folder_ / "empty.txt") << "\n";
   expect_refusal(assay({"run", path_}), "no prompt");

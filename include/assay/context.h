@@ -139,6 +139,9 @@ class Context {  // one thread at a time
   const ContextOptions& options() const noexcept;  // with every 0 replaced by what it stands for
   std::string_view kernels()
       const noexcept;  // what runs, e.g. "avx512", "reference", "oracle", "cuda", "10 layers avx512, 20 cuda0"
+  // Kinds of operations that the device has no kernel of its own for, as `assay plan --kernels` marks them, each once in
+  // the plan's order: the host runs their scalar reference, on a GPU's rows between copies.
+  std::vector<std::string> borrowed() const;
 
   // Runs the tokens at the positions that follow the sequence's last one. Before any work: Error(bad_request) where
   // they are none, an id is not of the vocabulary, or they do not fit into n_ctx. Returns how many tokens were run:

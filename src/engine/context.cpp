@@ -10,6 +10,7 @@
 #include "engine/context_options.h"
 #include "engine/context_state.h"
 #include "engine/model_state.h"
+#include "ops/plan/op_values.h"
 #include "ops/plan/plan_head.h"
 
 namespace assay {
@@ -56,6 +57,10 @@ void Context::State::check_sequence(int sequence) const {
   if (sequence < 0 || sequence >= n_sequences()) {
     throw Error(Errc::bad_request, fmt::format("sequence: needs 0 to {}, found {}", n_sequences() - 1, sequence));
   }
+}
+
+const ops::Plan& Context::State::plan() const noexcept {
+  return headless != nullptr ? *headless : model->state().built.plan;
 }
 
 void Context::State::check_request(std::span<const TokenId> tokens, int sequence) const {
@@ -207,6 +212,18 @@ Context& Context::operator=(Context&&) noexcept = default;
 const Model& Context::model() const noexcept { return *state_->model; }
 const ContextOptions& Context::options() const noexcept { return state_->options; }
 std::string_view Context::kernels() const noexcept { return state_->kernels; }
+
+std::vector<std::string> Context::borrowed() const {
+  const ops::Plan& plan = state_->plan();
+  std::vector<std::string> kinds;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const std::string kind = ops::kind_name(plan.ops[i]);
+    if (std::ranges::find(kinds, kind) != kinds.end()) continue;
+    const auto uses = state_->executor->kernels_of(static_cast<int32_t>(i));
+    if (std::ranges::any_of(uses, &ops::KernelUse::borrowed)) kinds.push_back(kind);
+  }
+  return kinds;
+}
 
 int64_t Context::decode(std::span<const TokenId> tokens, int sequence, const RunRequest& request) {
   return state_->decode(tokens, sequence, request);

@@ -29,6 +29,7 @@ struct Context::State {
   void check_token(TokenId token, size_t i) const;
   void check_room(int64_t n_tokens, int sequence) const;
   void check_sequence(int sequence) const;
+  const ops::Plan& plan() const noexcept;  // that the executor runs
   std::span<const double> read_logits(int64_t i_output);
   int n_sequences() const noexcept { return options.n_sequences + options.n_kept; }
   int64_t output_width() const noexcept { return static_cast<int64_t>(logits_double.size()); }

@@ -74,8 +74,7 @@ std::vector<PlannedOp> planned_ops(const ops::Plan& plan, const ContextOptions& 
 std::vector<PlannedOp> plan_of(Context& context, int64_t n_tokens, int64_t n_past) {
   check_tokens(n_tokens, n_past, context.n_ctx());
   const Context::State& state = context.state();
-  const ops::Plan& plan = state.headless != nullptr ? *state.headless : context.model().state().built.plan;
-  return planned_ops(plan, context.options(), {n_tokens, n_past},
+  return planned_ops(state.plan(), context.options(), {n_tokens, n_past},
                      [&](size_t i) { return state.executor->kernels_of(static_cast<int32_t>(i)); });
 }
 

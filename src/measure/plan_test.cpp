@@ -15,6 +15,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class PlanTest : public ::testing::Test {
  protected:
@@ -66,9 +67,20 @@ TEST_F(PlanTest, EveryNumberOfTokensHasOneKernel) {
   }
 }
 
+TEST_F(PlanTest, AContextNamesEachKindThatIsBorrowedOnce) {
+  Context context(model_, options_);
+  std::vector<std::string> kinds;
+  for (const PlannedOp& op : plan_of(context)) {
+    const bool is_borrowed = std::ranges::any_of(op.kernels, &PlanKernel::borrowed);
+    if (is_borrowed && std::ranges::find(kinds, op.kind) == kinds.end()) kinds.push_back(op.kind);
+  }
+  EXPECT_EQ(context.borrowed(), kinds);
+}
+
 TEST_F(PlanTest, TheReferenceBorrowsNothing) {
   options_.kernels = Kernels::reference;
   Context context(model_, options_);
+  EXPECT_THAT(context.borrowed(), IsEmpty());
   for (const PlannedOp& op : plan_of(context)) {
     ASSERT_EQ(op.kernels.size(), 1u) << op.name;
     EXPECT_EQ(op.kernels[0].name, "reference");

@@ -187,6 +187,7 @@ int serve_command(const Arguments& arguments) {
                      options.scheduler.context.n_positions_max > 0
                          ? fmt::format(", {} in all", options.scheduler.context.n_positions_max)
                          : ""));
+  if (context.options().backend != Backend::cpu) say_borrowed(context);  // the CPU copies nothing for it
   server.run([] { return interrupted() != 0; });
   return interrupted() != 0 ? exit_code_of_signal(interrupted()) : 0;
 }

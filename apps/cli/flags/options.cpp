@@ -292,6 +292,7 @@ void describe(const Context& context) {
                      context.kernels(), name(o.numerics), count_of(o.n_threads, "thread"),
                      count_of(context.n_ctx(), "position"), model.n_ctx_train(), memory.weights_bytes / kMiB,
                      memory.cache_bytes / kMiB, memory.arena_bytes / kMiB));
+  say_borrowed(context);
 }
 
 // What make(options) makes, with progress on the way and a way out where memory is short.
@@ -308,6 +309,12 @@ auto made(const std::shared_ptr<const Model>& model, ContextOptions options, con
 }
 
 }  // namespace
+
+void say_borrowed(const Context& context) {
+  const std::vector<std::string> kinds = context.borrowed();
+  if (!kinds.empty())
+    notice(fmt::format("borrowed, run on the host by their plain reference: {}", fmt::join(kinds, ", ")));
+}
 
 Context make_context(std::shared_ptr<const Model> model, ContextOptions options, bool verbose) {
   Context context = made(model, options, [&](const ContextOptions& o) { return Context(model, o); });

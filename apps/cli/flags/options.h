@@ -65,6 +65,8 @@ Context make_context(std::shared_ptr<const Model> model, ContextOptions options,
 // The same for what answers one request at a time; keeps: what it holds of a prompt is of use to a later one.
 std::unique_ptr<Scheduler> make_single_scheduler(std::shared_ptr<const Model> model, const ContextOptions& options,
                                                  DraftOptions drafts, bool keeps, bool verbose);
+// One line where ops run by their reference, for want of a kernel on the device.
+void say_borrowed(const Context& context);
 // One line where the context is longer than the model was trained for.
 void warn_beyond_training(const Context& context);
 

@@ -77,6 +77,20 @@ TEST(VulkanBorrowing, AnOpThatNoBackendKnowsRunsOnTheHost) {
   }
 }
 
+// What a loading program says: products in a format without a kernel, and nothing where all have one.
+TEST(VulkanBorrowing, AContextNamesWhatIsBorrowed) {
+  ASSAY_REQUIRE_VULKAN();
+  const auto borrowed = [](tensor::DType dtype) {
+    ContextOptions options;
+    options.backend = Backend::vulkan;
+    options.devices = {0};
+    options.n_ctx = 32;
+    return Context(test::golden_tiny_model(dtype).model, options).borrowed();
+  };
+  EXPECT_EQ(borrowed(tensor::DType::Q4_K), std::vector<std::string>());
+  EXPECT_EQ(borrowed(tensor::DType::IQ4_XS), (std::vector<std::string>{"embed", "linear"}));
+}
+
 TEST(VulkanGolden, RealModels) {
   ASSAY_REQUIRE_VULKAN();
   if (!test::is_exhaustive()) GTEST_SKIP() << "takes minutes on a processor: with ASSAY_EXHAUSTIVE";

@@ -19,6 +19,11 @@ struct Plain {
 template <ops::ActivationFunction activation>
 struct Gated {
   const float *gate, *up;
+  __device__ static float exponent(float x) {
+    if constexpr (activation == ops::ActivationFunction::silu) return -x;
+    static_assert(activation == ops::ActivationFunction::silu || activation == ops::ActivationFunction::gelu_tanh);
+    return -num::gelu_twice_u(x);
+  }
   __device__ void make(int64_t at, float (&y)[8]) const {
     float x[8], factor[8], e[8];
     read_8(gate + at, x);
@@ -26,7 +31,7 @@ struct Gated {
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      e[i] = activation == ops::ActivationFunction::silu ? -x[i] : -num::gelu_twice_u(x[i]);
+      e[i] = exponent(x[i]);
       asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(largest), "f"(fabsf(e[i])));
     }
     if (largest <= num::kExpNearMax) {

@@ -1,5 +1,6 @@
 // See fast_linear.h; the kernel is fast_skinny.cuh's. Each warp has a ring of stages in shared memory that is filled
 // ahead, beyond the end of a tile and before the kernel waits for the one before it.
+#include "backend/cuda/rows/usual_gate.cuh"
 #include "backend/cuda/tiles/fast_linear.h"
 #include "backend/cuda/tiles/fast_skinny.cuh"
 #include "num/math.h"
@@ -121,13 +122,14 @@ __global__ void round_kernel(const float2* x, int64_t n_pairs, uint32_t* out) {
 
 // Four elements a thread.
 template <class T>
-__global__ void gate_kernel(const float4* gate, const float4* up, bool silu, int64_t n_fours, float4* y, uint2* out) {
+__global__ void gate_kernel(const float4* gate, const float4* up, ops::ActivationFunction activation, int64_t n_fours,
+                            float4* y, uint2* out) {
   let_next_start();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   wait_for_previous();
   if (i >= n_fours) return;
   const float4 g = gate[i], u = up[i];
-  const auto gated = [&](float a, float b) { return (silu ? num::silu(a) : num::gelu_tanh(a)) * b; };
+  const auto gated = [&](float a, float b) { return usual_activation(activation, a) * b; };
   const float4 v = {gated(g.x, u.x), gated(g.y, u.y), gated(g.z, u.z), gated(g.w, u.w)};
   if (y != nullptr) y[i] = v;
   out[i] = {T::rounded(v.x, v.y), T::rounded(v.z, v.w)};
@@ -163,9 +165,8 @@ void gate_to(tensor::DType dtype, const float* gate, const float* up, ops::Activ
   const int64_t n_fours = n / 4;
   if (n_fours == 0) return;
   launch(queue, kernel, dim3(static_cast<unsigned>((n_fours + 255) / 256)), 256, 0,
-         reinterpret_cast<const float4*>(gate), reinterpret_cast<const float4*>(up),
-         activation == ops::ActivationFunction::silu, n_fours, reinterpret_cast<float4*>(y),
-         static_cast<uint2*>(halves));
+         reinterpret_cast<const float4*>(gate), reinterpret_cast<const float4*>(up), activation, n_fours,
+         reinterpret_cast<float4*>(y), static_cast<uint2*>(halves));
 }
 
 }  // namespace assay::backend::cuda

@@ -1,10 +1,14 @@
-// Activations by the shader's specialisation constant kActivation, as ops/rows/activation.h numbers them: SiLU, GELU (tanh), -, squared ReLU, sigmoid, -, exp, none.
+// Activations by the shader's specialisation constant kActivation. A number that is none gives NaN.
 // Included once for each set of names (num/seen.glsl).
+#include "rows/activation_numbers.glsl"
 
 // One exponential and one quotient for all that are made of them.
 float activated(float x) {
-  if (kActivation == 3u) return relu_squared(x);
-  if (kActivation == 7u) return x;
-  const float e = exponential(kActivation == 1u ? negated(gelu_twice_u(x)) : kActivation == 6u ? x : negated(x));
-  return kActivation == 6u ? e : quotient(kActivation == 4u ? 1.0 : x, add(1.0, e));
+  const bool is_gelu = kActivation == kActivationGeluTanh, is_sigmoid = kActivation == kActivationSigmoid,
+             is_exponential = kActivation == kActivationExponential;
+  if (kActivation == kActivationReluSquared) return relu_squared(x);
+  if (kActivation == kActivationIdentity) return x;
+  if (kActivation != kActivationSilu && !is_gelu && !is_sigmoid && !is_exponential) return uintBitsToFloat(kNaN);
+  const float e = exponential(is_gelu ? negated(gelu_twice_u(x)) : is_exponential ? x : negated(x));
+  return is_exponential ? e : quotient(is_sigmoid ? 1.0 : x, add(1.0, e));
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <string>
 
+#include "backend/vulkan/rows/activation.h"
 #include "base/index.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
@@ -50,7 +51,7 @@ void record_gate(DeviceState& s, const lower::FusionGroup& group) {
   const TwinRows& twin = s.twin(group.twin);
   const int64_t n_rows = s.n_rows(r.y) * (s.width(r.y) / twin.k);
   const TwinPush push = {s.value(r.gate), s.value(r.up), s.value(r.y), twin.address, narrow(twin.k)};
-  s.device.dispatch("twin_1", {twin.block(), narrow(s.options.planes), static_cast<uint32_t>(r.activation)}, push,
+  s.device.dispatch("twin_1", {twin.block(), narrow(s.options.planes), number_in_shaders(r.activation).value()}, push,
                     (twin.k + kPiece - 1) / kPiece, n_rows);
 }
 
@@ -173,8 +174,7 @@ lower::DeviceLimits limits_for(const ops::Plan& plan, const ops::ExecutorOptions
   limits.head_dim_max = takes_heads(plan, options) ? kHeadDimMax : 0;
   limits.gate_makes_twin = [&plan](const ops::Gate& gate) {
     const auto width = [&plan](ops::ValueId id) { return plan.values[at(id)].width; };
-    return gate.activation != ops::ActivationFunction::gelu_erf &&
-           gate.activation != ops::ActivationFunction::softplus && width(gate.gate) == width(gate.y);
+    return number_in_shaders(gate.activation) && width(gate.gate) == width(gate.y);
   };
   return limits;
 }

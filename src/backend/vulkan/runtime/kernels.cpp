@@ -7,6 +7,7 @@
 
 #include "assay/error.h"
 #include "backend/vulkan/linear/matrices.h"
+#include "backend/vulkan/rows/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
 #include "ops/attention/rope.h"
@@ -322,14 +323,11 @@ void run_elements(DeviceState& s, Element element, uint32_t activation, Address 
                     std::min((n + kElementsThreads - 1) / kElementsThreads, kElementsGroupsMax));
 }
 
-bool has_activation(ops::ActivationFunction function) {
-  return function != ops::ActivationFunction::gelu_erf && function != ops::ActivationFunction::softplus;
-}
 bool serves_gate(const ops::Plan&, const ops::ExecutorOptions&, const ops::Op& op) {
-  return has_activation(op.get<ops::Gate>().activation);
+  return number_in_shaders(op.get<ops::Gate>().activation).has_value();
 }
 bool serves_activate(const ops::Plan&, const ops::ExecutorOptions&, const ops::Op& op) {
-  return has_activation(op.get<ops::Activate>().activation);
+  return number_in_shaders(op.get<ops::Activate>().activation).has_value();
 }
 
 void run_add(DeviceState& s, std::span<const int32_t> ops) {
@@ -338,12 +336,12 @@ void run_add(DeviceState& s, std::span<const int32_t> ops) {
 }
 void run_gate(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::Gate>(s, ops);
-  run_elements(s, Element::gate, static_cast<uint32_t>(r.activation), s.value(r.gate), s.value(r.up), r.y,
+  run_elements(s, Element::gate, number_in_shaders(r.activation).value(), s.value(r.gate), s.value(r.up), r.y,
                s.width(r.y) / s.width(r.gate), 0);
 }
 void run_activate(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::Activate>(s, ops);
-  run_elements(s, Element::activate, static_cast<uint32_t>(r.activation), s.value(r.x), 0, r.y, 1, 0);
+  run_elements(s, Element::activate, number_in_shaders(r.activation).value(), s.value(r.x), 0, r.y, 1, 0);
 }
 void run_scale(DeviceState& s, std::span<const int32_t> ops) {
   const auto& r = only<ops::Scale>(s, ops);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "assay/error.h"
 #include "backend/vulkan/device/device_test.h"
 #include "backend/vulkan/probe/probe.h"
+#include "backend/vulkan/rows/activation.h"
 #include "backend/vulkan/runtime/vulkan_executor.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/kv_store.h"
@@ -23,6 +25,7 @@
 #include "ops/linear/route.h"
 #include "ops/plan/op_values.h"
 #include "ops/rows/activate.h"
+#include "ops/rows/activation.h"
 #include "ops/rows/add.h"
 #include "ops/rows/add_columns.h"
 #include "ops/rows/gate.h"
@@ -175,7 +178,12 @@ class VulkanKernels : public ::testing::Test {
       EXPECT_TRUE(same_floats(native.seen[i].second, borrowed.seen[i].second)) << native.seen[i].first << ", " << how;
     EXPECT_TRUE(native.cache == borrowed.cache) << how;
     for (size_t i = 0; i < plan.ops.size(); ++i) {
-      const bool has_no_kernel = plan.ops[i].is<ops::Route>() || plan.ops[i].is<ops::ExpertScale>();
+      const ops::Op& op = plan.ops[i];
+      const auto* gate = op.as<ops::Gate>();
+      const auto* activate = op.as<ops::Activate>();
+      const bool has_no_kernel = op.is<ops::Route>() || op.is<ops::ExpertScale>() ||
+                                 (gate != nullptr && !number_in_shaders(gate->activation)) ||
+                                 (activate != nullptr && !number_in_shaders(activate->activation));
       EXPECT_NE(native.is_native[i], has_no_kernel) << plan.ops[i].name << ", " << how;
       EXPECT_FALSE(borrowed.is_native[i]);
       for (const Kernel* kernel :
@@ -213,9 +221,8 @@ void VulkanKernels::run_rows() {
     t.add(ops::RmsNorm{x, t.vector(d), 1e-5f, d, t.value(kWidth)});
     t.add(ops::RmsNorm{x, kNone, 1e-6f, d, t.value(kWidth)});
   }
-  for (const auto function :
-       {ops::ActivationFunction::silu, ops::ActivationFunction::gelu_tanh, ops::ActivationFunction::relu_squared,
-        ops::ActivationFunction::sigmoid, ops::ActivationFunction::exponential, ops::ActivationFunction::identity}) {
+  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) {
+    const auto function = static_cast<ops::ActivationFunction>(i);
     t.add(ops::Gate{x, twice, function, t.value(kWidth)});
     t.add(ops::Activate{x, function, t.value(kWidth)});
   }
@@ -471,6 +478,30 @@ TEST_F(VulkanKernels, AttentionByTilesHasTheBitsOfItsReference) {
   run_attention_tiles(64, ops::CacheType::f16, ops::CacheType::q8_0);
   run_attention_tiles(128, ops::CacheType::q8_0, ops::CacheType::f16);
   run_attention_tiles(256, ops::CacheType::f16, ops::CacheType::f16);
+}
+
+// In place of a function that was not asked for.
+TEST_F(VulkanKernels, AnActivationThatShadersDoNotKnowGivesNaN) {
+  ASSAY_REQUIRE_VULKAN();
+  constexpr size_t kN = 64;
+  struct Push {
+    VkDeviceAddress a, b, y;
+    uint32_t n, width;
+    float factor;
+  };
+  Device device(std::make_unique<const Instance>(), 0);
+  device.set_arithmetic(probe(device).arithmetic);
+  std::set<uint32_t> known;
+  for (size_t i = 0; i < ops::kNActivationFunctions; ++i) {
+    if (const auto number = number_in_shaders(static_cast<ops::ActivationFunction>(i))) known.insert(*number);
+  }
+  const Buffer x = upload(device, std::vector<float>(kN, 0.5f));
+  for (uint32_t number = 0; number < 16; ++number) {
+    const Buffer y = poisoned(device, kN);
+    device.dispatch("elements_2", {number}, Push{x.address(), 0, y.address(), kN, 1, 0}, 1);
+    for (const float value : download<float>(device, y, kN))
+      ASSERT_NE(std::isnan(value), known.contains(number)) << "activation " << number;
+  }
 }
 
 // What a device does not take in one piece is borrowed.
