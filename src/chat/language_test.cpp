@@ -323,7 +323,21 @@ TEST(Errors, NameThePlace) {
   EXPECT_EQ(render("\n\n{{ a.b }}"), "error: chat template, line 3: 'a' is undefined");
   EXPECT_EQ(render("{{ d.a.b }}", R"({"d": {}})"), "error: chat template, line 1: the value has no attribute 'a'");
   EXPECT_EQ(render("{{ x|nope }}"), "error: chat template, line 1, column 6: no filter named 'nope'");
-  EXPECT_EQ(code_of("\xff", with("")), Errc::bad_file);
+  for (const char* bad : {"\xff", "\x80", "\xc3", "\xc0\x80", "\xe2\x82", "\xe0\x9f\x80", "\xed\xa0\x80",
+                          "\xf0\x8f\x80\x80", "\xf4\x90\x80\x80", "\xf0\x9f\x98"}) {
+    EXPECT_EQ(code_of(bad, with("")), Errc::bad_file);
+    EXPECT_EQ(code_of(std::string(bad) + "z", with("")), Errc::bad_file);
+    TemplateInput input = with("");
+    input.bos_token = bad;
+    EXPECT_EQ(code_of("z", input), Errc::bad_request);
+    EXPECT_EQ(code_of("z", with("{\"v\": \"" + std::string(bad) + "\"}")), Errc::bad_request);
+  }
+  const std::string bounds = "\u007f\u0080\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff";
+  EXPECT_EQ(
+      render("{{ v | length }}{{ v[::-1][::-1] == v }}{{ '\\x7f\\x80\\u07ff\\u0800\\ud7ff\\ue000\\uffff\\U00010000"
+             "\\U0010ffff' == v }}",
+             "{\"v\": \"" + bounds + "\"}"),
+      "9TrueTrue");
 }
 
 TEST(Inputs, NamesAsHuggingFaceHasThem) {

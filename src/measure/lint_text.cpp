@@ -9,11 +9,11 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "base/utf8.h"
 #include "measure/lint.h"
 #include "text/byte_alphabet.h"
 #include "text/pre_tokenizers.h"
 #include "text/splitter.h"
-#include "text/utf8.h"
 
 namespace assay::measure {
 namespace {
@@ -34,7 +34,7 @@ std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
   for (TokenId id = 0; id < tokenizer.vocab_size(); id += stride) {
     if (tokenizer.kind(id) != TokenKind::normal) continue;
     std::string bytes = tokenizer.piece(id);
-    if (bytes.size() >= 2 && text::is_utf8(bytes)) texts.push_back(std::move(bytes));
+    if (bytes.size() >= 2 && base::is_utf8(bytes)) texts.push_back(std::move(bytes));
   }
   return texts;
 }
