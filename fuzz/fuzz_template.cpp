@@ -40,13 +40,15 @@ ASSAY_FUZZ_TARGET(template) {
   const assay::TemplateLimits limits{
       .steps_max = 100'000, .output_bytes_max = 1 << 18, .value_bytes_max = 4 << 20, .depth_max = 100};
   assay::TemplateInput input;
-  input.messages_json = parts.size() > 1 ? parts[1] : kMessages;
-  input.tools_json = parts.size() > 2 ? parts[2] : "";
-  input.extra_json = parts.size() > 3 ? parts[3] : kExtra;
   input.bos_token = "<s>";
   input.eos_token = "</s>";
   input.now_unix = 1753185600;
   try {
+    input.messages =
+        assay::template_list(parts.size() > 1 ? std::string_view(parts[1]) : kMessages, "messages", limits);
+    if (parts.size() > 2 && !parts[2].empty()) input.tools = assay::template_list(parts[2], "tools", limits);
+    if (const std::string_view extra = parts.size() > 3 ? std::string_view(parts[3]) : kExtra; !extra.empty())
+      input.extra = assay::template_dict(extra, "extra", limits);
     const auto parsed = assay::ChatTemplate::parse(parts[0], limits);
     const std::string text = parsed->render(input);
     std::string joined;

@@ -10,10 +10,10 @@
 
 #include "assay/error.h"
 #include "assay/tokenizer.h"
+#include "base/utf8.h"
 #include "support/small_vocabularies.h"
 #include "target.h"
 #include "text/pre_tokenizers.h"
-#include "text/utf8.h"
 
 namespace {
 
@@ -60,9 +60,9 @@ ASSAY_FUZZ_TARGET(tokenizer) {
   // What was encoded comes back, but for blanks: phi-3's special tokens swallow them, and U+2581
   // means one, even where it comes about between broken bytes.
   const bool is_llama = tokenizer->model() == "llama";
-  const bool keeps_all = tokenizer->model() == "gpt2" || (tokenizer == tokenizers[0] && assay::text::is_utf8(text) &&
+  const bool keeps_all = tokenizer->model() == "gpt2" || (tokenizer == tokenizers[0] && assay::base::is_utf8(text) &&
                                                           text.find("\xE2\x96\x81") == std::string::npos);
-  if (keeps_all) require(tokenizer->decode(ids, true) == (is_llama ? text : assay::text::repaired_utf8(text)));
+  if (keeps_all) require(tokenizer->decode(ids, true) == (is_llama ? text : assay::base::repaired_utf8(text)));
 
   // Two pieces with the same options are the text.
   const size_t cut = data[2] % (text.size() + 1);
@@ -75,6 +75,6 @@ ASSAY_FUZZ_TARGET(tokenizer) {
   assay::StreamDecoder decoder(tokenizer, true);
   std::string shown;
   for (const TokenId id : ids) shown += decoder.push(id);
-  require(assay::text::is_utf8(shown + decoder.finish()));
+  require(assay::base::is_utf8(shown + decoder.finish()));
   return 0;
 }

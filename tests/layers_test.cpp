@@ -157,6 +157,20 @@ TEST(Layers, BindingsAndExamplesUseThePublicApi) {
   }
 }
 
+TEST(Layers, OneDecoderOfUtf8) {  // base/utf8.h
+  int n_files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(ASSAY_SOURCE_DIR) / "src")) {
+    if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line);) {
+      for (const char* other : {"utf8proc_iterate", "utf8proc_encode_char", "codecvt"})
+        EXPECT_EQ(line.find(other), std::string::npos) << entry.path() << ": " << line;
+    }
+    ++n_files;
+  }
+  EXPECT_GT(n_files, 100);
+}
+
 TEST(Layers, EnvironmentIsReadInAppsOnly) {
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(ASSAY_SOURCE_DIR) / "src")) {
     if (entry.path().string().ends_with("_test.cpp") || !entry.is_regular_file()) continue;

@@ -1,7 +1,7 @@
 // The public face of the room: assay/chat.h.
 #include "assay/chat.h"
 #include "assay/error.h"
-#include "chat/builtins/unicode.h"
+#include "base/utf8.h"
 #include "chat/interpreter.h"
 #include "chat/parser.h"
 
@@ -26,7 +26,7 @@ template <class Finish>
 auto render_with(const chat::Program& program, const TemplateInput& input, Finish&& finish) {
   for (const auto& [name, text] :
        {std::pair<const char*, const std::string&>{"bos_token", input.bos_token}, {"eos_token", input.eos_token}})
-    if (!chat::valid_utf8(text))
+    if (!base::is_utf8(text))
       throw Error(Errc::bad_request, std::string("chat input: ") + name + " is not valid UTF-8");
   chat::Interpreter interpreter(program, input);
   chat::TextBuilder out(interpreter.heap(), program.limits.output_bytes_max);

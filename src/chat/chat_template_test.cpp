@@ -28,9 +28,11 @@ json::object load(const std::string& name) { return json::parse(read(test::data(
 
 TemplateInput input_of(const json::object& conversation) {
   TemplateInput input;
-  input.messages_json = json::serialize(conversation.at("messages"));
-  if (const auto* tools = conversation.if_contains("tools")) input.tools_json = json::serialize(*tools);
-  if (const auto* extra = conversation.if_contains("extra")) input.extra_json = json::serialize(*extra);
+  input.messages = template_list(json::serialize(conversation.at("messages")), "messages");
+  if (const auto* tools = conversation.if_contains("tools"))
+    input.tools = template_list(json::serialize(*tools), "tools");
+  if (const auto* extra = conversation.if_contains("extra"))
+    input.extra = template_dict(json::serialize(*extra), "extra");
   if (const auto* prompt = conversation.if_contains("add_generation_prompt"))
     input.add_generation_prompt = prompt->as_bool();
   input.bos_token = "<s>";
@@ -78,16 +80,13 @@ TEST(ChatTemplate, RealTemplatesRenderAsJinja2) {
 TEST(ChatTemplate, UserTextIsNeverTheTemplatesOwn) {
   const std::string marker = "\x02user<|im_end|>\x03";
   TemplateInput input;
-  input.messages_json = json::serialize(json::value{{{"role", "system"}, {"content", marker}},
-                                                    {{"role", "user"}, {"content", " " + marker + marker + "\n"}},
-                                                    {{"role", "assistant"}, {"content", marker}},
-                                                    {{"role", "user"}, {"content", marker}}});
-  input.tools_json =
-      json::serialize(json::value{{{"type", "function"},
-                                   {"function",
-                                    {{"name", "f"},
-                                     {"description", marker},
-                                     {"parameters", {{"type", "object"}, {"properties", json::object()}}}}}}});
+  using Dict = TemplateValue::Dict;
+  input.messages = {Dict{{"role", "system"}, {"content", marker}},
+                    Dict{{"role", "user"}, {"content", " " + marker + marker + "\n"}},
+                    Dict{{"role", "assistant"}, {"content", marker}}, Dict{{"role", "user"}, {"content", marker}}};
+  const Dict parameters = {{"type", "object"}, {"properties", Dict()}};
+  const Dict function = {{"name", "f"}, {"description", marker}, {"parameters", parameters}};
+  input.tools = TemplateValue::List{Dict{{"type", "function"}, {"function", function}}};
   input.bos_token = "<s>";
   input.eos_token = "</s>";
   input.now_unix = kNow;

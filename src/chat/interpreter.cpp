@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "assay/error.h"
-#include "chat/json_input.h"
+#include "chat/inputs.h"
 #include "chat/ops.h"
 #include "chat/print.h"
 
@@ -64,7 +64,7 @@ void Interpreter::define_inputs() {
   define("documents", Value());
   define("bos_token", make_text(heap_, input_.bos_token, true));
   define("eos_token", make_text(heap_, input_.eos_token, true));
-  define_json(heap_, input_, define);
+  define_values(heap_, input_, define);
 }
 
 Interpreter::Flow Interpreter::exec(const Body& body) {

@@ -20,8 +20,8 @@ constexpr int64_t kLanguageNow = 1753185600;  // as jinja_reference.py
 
 TemplateInput with(const std::string& extra, const std::string& messages = "[]") {
   TemplateInput input;
-  input.messages_json = messages;
-  input.extra_json = extra;
+  input.messages = template_list(messages, "messages");
+  if (!extra.empty()) input.extra = template_dict(extra, "extra");
   input.now_unix = kLanguageNow;
   return input;
 }
@@ -43,6 +43,17 @@ Errc code_of(const std::string& source, const TemplateInput& input, const Templa
     return error.code;
   }
   ADD_FAILURE() << "no error: " << source.substr(0, 100);
+  return Errc::io;
+}
+
+// Of text that is refused before a template sees it.
+Errc code_of_json(const std::string& extra, const std::string& messages = "[]") {
+  try {
+    with(extra, messages);
+  } catch (const Error& error) {
+    return error.code;
+  }
+  ADD_FAILURE() << "no error: " << extra.substr(0, 100) << messages.substr(0, 100);
   return Errc::io;
 }
 
@@ -99,13 +110,62 @@ TEST(Language, JsonIsReadAsPythonDoes) {
   EXPECT_EQ(render("{{ v }}", "{\"v\": \"\\ud83d\\ude00 \\u0000\"}"), std::string("😀 \0", 6));
   for (const char* bad : {"{", "[]", "{\"v\": }", "{\"v\": 1,}", "{\"v\": \"\\ud800\"}", "{\"v\": \"\xff\"}",
                           "{\"v\": NaN}", "{} x", "{'v': 1}", "\xef\xbb\xbf{}"})
-    EXPECT_EQ(code_of("x", with(bad)), Errc::bad_request) << bad;
-  for (const char* bad : {"", "{}", "[1]", "[[]]", "null", "[{\"role\": \"user\"}"})
-    EXPECT_EQ(code_of("x", with("", bad)), Errc::bad_request) << bad;
+    EXPECT_EQ(code_of_json(bad), Errc::bad_request) << bad;
+  for (const char* bad : {"", "{}", "null", "[{\"role\": \"user\"}"})
+    EXPECT_EQ(code_of_json("", bad), Errc::bad_request) << bad;
+  for (const char* bad : {"[1]", "[[]]"}) EXPECT_EQ(code_of("x", with("", bad)), Errc::bad_request) << bad;
   EXPECT_EQ(code_of("x", with("{\"messages\": []}")), Errc::bad_request);
-  EXPECT_EQ(code_of("x", with("{\"v\": " + std::string(100000, '[') + std::string(100000, ']') + "}")),
-            Errc::bad_request);
-  EXPECT_EQ(code_of("x", with("{\"v\": 1" + std::string(5000, '0') + "}")), Errc::bad_request);
+  EXPECT_EQ(code_of_json("{\"v\": " + std::string(100000, '[') + std::string(100000, ']') + "}"), Errc::bad_request);
+  EXPECT_EQ(code_of_json("{\"v\": 1" + std::string(5000, '0') + "}"), Errc::bad_request);
+}
+
+TEST(Language, ValuesAreWhatTheirJsonIs) {
+  using Dict = TemplateValue::Dict;
+  using List = TemplateValue::List;
+  TemplateInput input;
+  input.messages = {Dict{{"role", "user"}, {"content", "x"}}};
+  input.extra = {{"v", List{nullptr, true, 1, -2.5, TemplateValue::Digits{"18446744073709551616"}, "é", List(),
+                            Dict{{"b", 1}, {"a", 2}, {"b", 3}}}}};
+  const TemplateInput same =
+      with(R"({"v": [null, true, 1, -2.5, 18446744073709551616, "é", [], {"b": 1, "a": 2, "b": 3}]})",
+           R"([{"role": "user", "content": "x"}])");
+  const std::string source = "{{ messages }} {{ tools is none }} {{ v|tojson }} {{ v }}";
+  EXPECT_EQ(render(source, input), render(source, same));
+  EXPECT_EQ(render("{{ v }}", input), "[None, True, 1, -2.5, 18446744073709551616, 'é', [], {'b': 3, 'a': 2}]");
+  input.tools = List();
+  EXPECT_EQ(render("{{ tools is none }} {{ tools }}", input), "False []");
+}
+
+TEST(Language, ValuesAreHeldToTheLimitsThatTextIs) {
+  const auto nested = [](int depth) {  // the variables themselves are one level
+    TemplateValue value;
+    for (int i = 1; i < depth; ++i) value = TemplateValue::List{std::move(value)};
+    TemplateInput input;
+    input.extra = {{"v", std::move(value)}};
+    return input;
+  };
+  EXPECT_EQ(render("x", nested(100)), "x");
+  EXPECT_EQ(render("x", nested(101)), "error: chat input: extra: nested deeper than 100 (limit depth_max)");
+  const auto text = [](int depth) { return "{\"v\": " + std::string(depth, '[') + std::string(depth, ']') + "}"; };
+  EXPECT_EQ(render("x", with(text(99))), "x");
+  EXPECT_EQ(code_of_json(text(100)), Errc::bad_request);
+  TemplateInput input;
+  for (const char* bad : {"\xff", "\xed\xa0\x80", "\xe2\x82"}) {
+    input.messages = {TemplateValue::Dict{{"role", bad}, {"content", "x"}}};
+    EXPECT_EQ(render("x", input), "error: chat input: messages: a text is not valid UTF-8");
+    input.messages = {TemplateValue::Dict{{bad, "x"}}};
+    EXPECT_EQ(render("x", input), "error: chat input: messages: a text is not valid UTF-8");
+  }
+  input.messages = {};
+  input.extra = {{"v", std::string(2000, 'x')}};
+  const TemplateLimits small{.value_bytes_max = 1000};
+  EXPECT_NE(render("x", input, small).find("value_bytes_max"), std::string::npos);
+  EXPECT_THROW(template_dict("{\"v\": \"" + std::string(2000, 'x') + "\"}", "extra", small), Error);
+  EXPECT_THROW(template_list("[" + std::string(2000, ' ') + "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+                             "tools", {.value_bytes_max = 200}),
+               Error);
+  input.extra = {{"v", TemplateValue::List(100, 1)}};
+  EXPECT_NE(render("x", input, {.steps_max = 50}).find("steps_max"), std::string::npos);
 }
 
 // Cyrillic comes from the input, Greek from the template: no filter may mix them up.
@@ -323,7 +383,21 @@ TEST(Errors, NameThePlace) {
   EXPECT_EQ(render("\n\n{{ a.b }}"), "error: chat template, line 3: 'a' is undefined");
   EXPECT_EQ(render("{{ d.a.b }}", R"({"d": {}})"), "error: chat template, line 1: the value has no attribute 'a'");
   EXPECT_EQ(render("{{ x|nope }}"), "error: chat template, line 1, column 6: no filter named 'nope'");
-  EXPECT_EQ(code_of("\xff", with("")), Errc::bad_file);
+  for (const char* bad : {"\xff", "\x80", "\xc3", "\xc0\x80", "\xe2\x82", "\xe0\x9f\x80", "\xed\xa0\x80",
+                          "\xf0\x8f\x80\x80", "\xf4\x90\x80\x80", "\xf0\x9f\x98"}) {
+    EXPECT_EQ(code_of(bad, with("")), Errc::bad_file);
+    EXPECT_EQ(code_of(std::string(bad) + "z", with("")), Errc::bad_file);
+    TemplateInput input = with("");
+    input.bos_token = bad;
+    EXPECT_EQ(code_of("z", input), Errc::bad_request);
+    EXPECT_EQ(code_of_json("{\"v\": \"" + std::string(bad) + "\"}"), Errc::bad_request);
+  }
+  const std::string bounds = "\u007f\u0080\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff";
+  EXPECT_EQ(
+      render("{{ v | length }}{{ v[::-1][::-1] == v }}{{ '\\x7f\\x80\\u07ff\\u0800\\ud7ff\\ue000\\uffff\\U00010000"
+             "\\U0010ffff' == v }}",
+             "{\"v\": \"" + bounds + "\"}"),
+      "9TrueTrue");
 }
 
 TEST(Inputs, NamesAsHuggingFaceHasThem) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "chat/builtins/unicode.h"
 
 namespace assay::chat {
@@ -325,7 +326,7 @@ std::string unescape(const Token& token, const std::string& source) {
         error("an escape in a string needs " + std::to_string(n) + " hexadecimal digits");
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) error("an escape in a string names no character");
-    append_point(out, value);
+    base::append_utf8(out, value);
   };
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {
@@ -369,7 +370,7 @@ std::string unescape(const Token& token, const std::string& source) {
         for (; n < 3 && i + n < text.size() && text[i + n] >= '0' && text[i + n] <= '7'; ++n)
           value = value * 8 + static_cast<char32_t>(text[i + n] - '0');
         i += n - 1;
-        append_point(out, value);
+        base::append_utf8(out, value);
     }
   }
   return out;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "chat/builtins/unicode.h"
+#include "base/utf8.h"
 #include "chat/parser_state.h"
 
 namespace assay::chat {
@@ -13,7 +13,7 @@ std::shared_ptr<const Program> parse_program(std::string_view source, const Temp
   if (source.size() > kTemplateBytesMax)
     throw Error(Errc::bad_file, "chat template: " + std::to_string(source.size()) + " bytes, the limit is " +
                                     std::to_string(kTemplateBytesMax));
-  if (!valid_utf8(source)) throw Error(Errc::bad_file, "chat template: not valid UTF-8");
+  if (!base::is_utf8(source)) throw Error(Errc::bad_file, "chat template: not valid UTF-8");
   const std::string text = normalise_source(source);
   return Parser(text, limits).run();
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::constraint {
 namespace {
@@ -120,7 +120,7 @@ std::vector<ByteRanges> utf8_ranges(const CodePoints& set) {
 }
 
 uint32_t next_code_point(std::span<const char> text, size_t& at) noexcept {
-  const assay::text::Char found = assay::text::char_at({text.data(), text.size()}, at);
+  const assay::base::Char found = assay::base::char_at({text.data(), text.size()}, at);
   at += static_cast<size_t>(found.length);
   return found.code;
 }

@@ -7,11 +7,11 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "base/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/encoders/word_piece.h"
 #include "text/from_gguf.h"
 #include "text/splitter.h"
-#include "text/utf8.h"
 
 namespace assay::converting {
 namespace {
@@ -101,7 +101,7 @@ void ReferenceTokenizer::merge(std::string_view word, std::vector<int64_t>& ids)
   }
   std::vector<std::string> parts;
   for (size_t at = 0; at < word.size();) {
-    const auto length = static_cast<size_t>(text::char_at(word, at).length);
+    const auto length = static_cast<size_t>(base::char_at(word, at).length);
     parts.emplace_back(word.substr(at, length));
     at += length;
   }

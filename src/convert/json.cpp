@@ -7,7 +7,7 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::converting {
 namespace {
@@ -158,7 +158,7 @@ void JsonCursor::escape(std::string& out) {
     if (low < 0xDC00 || low >= 0xE000) fail("a surrogate stands alone");
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
-  text::append_utf8(out, code);
+  base::append_utf8(out, code);
 }
 
 void JsonCursor::string(std::string& out) {
@@ -178,7 +178,7 @@ void JsonCursor::string(std::string& out) {
     if (c != '\\') fail("a control character in a string");
     escape(out);
   }
-  if (!text::is_utf8(out)) fail("a string that is no UTF-8");
+  if (!base::is_utf8(out)) fail("a string that is no UTF-8");
 }
 
 void JsonCursor::skip() {

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "assay/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::converting {
 namespace {
@@ -89,7 +89,7 @@ Piece read_piece(std::string_view bytes, size_t i) {
   }
   if (!std::isfinite(piece.score))
     throw Error(Errc::bad_file, fmt::format("tokenizer.model: the score of piece {} is {}", i, piece.score));
-  if (!text::is_utf8(piece.text)) throw Error(Errc::bad_file, fmt::format("tokenizer.model: piece {} is no UTF-8", i));
+  if (!base::is_utf8(piece.text)) throw Error(Errc::bad_file, fmt::format("tokenizer.model: piece {} is no UTF-8", i));
   return piece;
 }
 

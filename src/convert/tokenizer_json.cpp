@@ -9,8 +9,8 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "base/utf8.h"
 #include "text/pre_tokenizers.h"
-#include "text/utf8.h"
 
 namespace assay::converting {
 namespace {
@@ -176,7 +176,7 @@ std::string spelled(std::string_view expression) {
     if (end != std::string_view::npos &&
         std::from_chars(expression.data() + at + 3, expression.data() + end, code, 16).ec == std::errc{} &&
         code >= 0x80) {
-      text::append_utf8(out, code);
+      base::append_utf8(out, code);
       at = end + 1;
     } else {
       out += expression[at++];

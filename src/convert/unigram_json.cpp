@@ -10,7 +10,7 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::converting {
 namespace {
@@ -113,7 +113,7 @@ struct Characters {
 Characters characters_of(std::string_view text) {
   Characters found;
   for (size_t at = 0; at < text.size(); at += found.all.back().size()) {
-    const text::Char c = text::char_at(text, at);
+    const base::Char c = base::char_at(text, at);
     found.all.emplace_back(text.substr(at, static_cast<size_t>(c.length)));
     found.blank.push_back(is_white_space(c.code));
   }
@@ -224,7 +224,7 @@ void UnigramReference::append(std::string_view text, std::vector<int64_t>& ids) 
   };
   const int64_t unknown = tokenizer_->unknown_id.value_or(-1);
   std::vector<size_t> places;
-  for (size_t at = 0; at < text.size(); at += static_cast<size_t>(text::char_at(text, at).length)) places.push_back(at);
+  for (size_t at = 0; at < text.size(); at += static_cast<size_t>(base::char_at(text, at).length)) places.push_back(at);
   places.push_back(text.size());
   std::vector<End> ends(text.size() + 1);
   for (size_t i = 1; i < places.size(); ++i) {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "assay/utf8.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::engine {
 namespace {
@@ -114,7 +114,7 @@ JsonValue metadata_json(const gguf::Entry& entry, int64_t items_max) {
 }
 
 std::string json_string(std::string_view text) {
-  const std::string repaired = text::repaired_utf8(text);
+  const std::string repaired = base::repaired_utf8(text);
   return json_without_controls(boost::json::serialize(boost::json::string(repaired)));
 }
 

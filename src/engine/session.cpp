@@ -95,8 +95,12 @@ TemplateInput chat_input(const Tokenizer& tokenizer, const std::vector<Message>&
   for (const Message& m : messages)
     require_utf8(m.content + m.reasoning_content, fmt::format("the message of role {}", m.role));
   TemplateInput input;
-  input.messages_json = json::serialize(to_json(messages));
-  input.extra_json = variables_json;
+  for (const Message& m : messages) {
+    TemplateValue::Dict message = {{"role", m.role}, {"content", m.content}};
+    if (!m.reasoning_content.empty()) message.emplace_back("reasoning_content", m.reasoning_content);
+    input.messages.emplace_back(std::move(message));
+  }
+  if (!variables_json.empty()) input.extra = template_dict(variables_json, "chat input: extra");
   input.bos_token = token_text(tokenizer, tokenizer.bos());
   input.eos_token = token_text(tokenizer, tokenizer.eos());
   return input;

@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::files {
 
 std::string printable(std::string_view text) {
   std::string out;
-  const std::string valid = text::repaired_utf8(text);
+  const std::string valid = base::repaired_utf8(text);
   for (size_t i = 0; i < valid.size(); ++i) {
     const auto byte = static_cast<unsigned char>(valid[i]);
     const bool is_c1 =

@@ -11,13 +11,13 @@
 #include "assay/devices.h"
 #include "base/aligned_buffer.h"
 #include "base/mapped_file.h"
+#include "base/utf8.h"
 #include "engine/metadata_json.h"
 #include "engine/model_state.h"
 #include "gguf/reader.h"
 #include "measure/lint.h"
 #include "model/build.h"
 #include "text/from_gguf.h"
-#include "text/utf8.h"
 
 namespace assay {
 namespace {
@@ -83,7 +83,7 @@ void describe_metadata(Inspection& out, const gguf::Metadata& metadata, int64_t 
     const bool is_array = entry.type == gguf::ValueType::array;
     engine::JsonValue value = engine::metadata_json(entry, items_max);
     MetadataFact fact;
-    fact.key = text::repaired_utf8(entry.key);
+    fact.key = base::repaired_utf8(entry.key);
     fact.type =
         is_array ? fmt::format("array of {}", gguf::name(entry.element_type)) : std::string(gguf::name(entry.type));
     fact.count = is_array ? static_cast<int64_t>(entry.count) : 1;
@@ -99,7 +99,7 @@ void describe_tensors(Inspection& out, std::span<const gguf::Tensor> tensors) {
     const tensor::Shape& shape = tensor.view.shape;
     const tensor::DTypeTraits& traits = tensor::traits(tensor.view.dtype);
     TensorFact fact;
-    fact.name = text::repaired_utf8(tensor.name);
+    fact.name = base::repaired_utf8(tensor.name);
     fact.type = traits.name;
     fact.shape.assign(shape.dims.begin(), shape.dims.begin() + shape.rank);
     fact.shard = tensor.shard;
@@ -123,7 +123,7 @@ void describe_file(Inspection& out, const gguf::File& file, int64_t items_max) {
 std::string text_of(const gguf::Metadata& metadata, std::string_view key) {
   for (const gguf::Entry& entry : metadata.entries()) {
     if (entry.key == key && entry.type == gguf::ValueType::string) {
-      return text::repaired_utf8({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
+      return base::repaired_utf8({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
     }
   }
   return {};

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "assay/inspect.h"
+#include "base/utf8.h"
 #include "engine/metadata_json.h"
-#include "text/utf8.h"
 
 namespace assay {
 namespace {
@@ -166,7 +166,7 @@ std::string Inspection::to_text() const {
   std::string out;
   append_head(out, *this);
   for (const InspectProblem& problem : problems)
-    out += fmt::format("problem: {}: {}\n", problem.part, text::repaired_utf8(problem.message));
+    out += fmt::format("problem: {}: {}\n", problem.part, base::repaired_utf8(problem.message));
   if (linted) out += lint_text();
   append_metadata(out, *this);
   append_tensors(out, *this);
@@ -207,7 +207,7 @@ std::string Inspection::lint_text() const {
   if (lint.empty()) return fmt::format("{}: nothing to find fault with\n", path);
   std::string out;
   for (const LintFinding& finding : lint) {
-    out += fmt::format("{}: {}: {}\n", level_name(finding.level), finding.rule, text::repaired_utf8(finding.message));
+    out += fmt::format("{}: {}: {}\n", level_name(finding.level), finding.rule, base::repaired_utf8(finding.message));
   }
   return out;
 }

@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <string>
 #include <vector>
 
 #include "assay/error.h"
 #include "base/shown.h"
+#include "base/utf8.h"
 #include "measure/lint.h"
 #include "text/byte_alphabet.h"
 #include "text/pre_tokenizers.h"
 #include "text/splitter.h"
-#include "text/utf8.h"
 
 namespace assay::measure {
 namespace {
@@ -34,7 +33,7 @@ std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
   for (TokenId id = 0; id < tokenizer.vocab_size(); id += stride) {
     if (tokenizer.kind(id) != TokenKind::normal) continue;
     std::string bytes = tokenizer.piece(id);
-    if (bytes.size() >= 2 && text::is_utf8(bytes)) texts.push_back(std::move(bytes));
+    if (bytes.size() >= 2 && base::is_utf8(bytes)) texts.push_back(std::move(bytes));
   }
   return texts;
 }
@@ -159,11 +158,11 @@ void check_bos(const Tokenizer& tokenizer, std::vector<LintFinding>& found) {
   }
 }
 
-std::string rendered(const Tokenizer& tokenizer, const ChatTemplate& chat, const boost::json::array& messages,
+std::string rendered(const Tokenizer& tokenizer, const ChatTemplate& chat, const TemplateValue::List& messages,
                      bool generation_prompt) {
   const auto text_of = [&](std::optional<TokenId> id) { return id ? std::string(tokenizer.text(*id)) : std::string(); };
   TemplateInput input;
-  input.messages_json = boost::json::serialize(messages);
+  input.messages = messages;
   input.add_generation_prompt = generation_prompt;
   input.bos_token = text_of(tokenizer.bos());
   input.eos_token = text_of(tokenizer.eos());
@@ -171,10 +170,10 @@ std::string rendered(const Tokenizer& tokenizer, const ChatTemplate& chat, const
   return chat.render(input);
 }
 
-boost::json::array conversation() {
-  return {{{"role", "user"}, {"content", kUserText}},
-          {{"role", "assistant"}, {"content", kAnswerText}},
-          {{"role", "user"}, {"content", kUserText}}};
+TemplateValue::List conversation() {
+  using Dict = TemplateValue::Dict;
+  return {Dict{{"role", "user"}, {"content", kUserText}}, Dict{{"role", "assistant"}, {"content", kAnswerText}},
+          Dict{{"role", "user"}, {"content", kUserText}}};
 }
 
 std::optional<TokenId> special_at(const Tokenizer& tokenizer, std::string_view text) {
@@ -231,7 +230,7 @@ void check_rendered(const Tokenizer& tokenizer, const ChatTemplate& chat, std::v
 }  // namespace
 
 std::optional<TokenId> find_end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat_template) {
-  boost::json::array messages = conversation();
+  TemplateValue::List messages = conversation();
   messages.pop_back();  // what follows the answer then is its end, and no mark of another turn
   const std::string text = rendered(tokenizer, chat_template, messages, false);
   const size_t at = text.find(kAnswerText);

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::verify {
 namespace {
@@ -23,7 +23,7 @@ void append_char(std::string& out, std::string_view bytes, uint32_t code) {
   const bool is_control = (code < 0x20 && !is_blank) || (code >= 0x7f && code < 0xa0);
   const bool is_noncharacter = (code >= 0xfdd0 && code <= 0xfdef) || (code & 0xfffe) == 0xfffe;
   if (is_control || is_noncharacter) {
-    text::append_utf8(out, text::kReplacementChar);
+    base::append_utf8(out, base::kReplacementChar);
   } else {
     out += bytes;
   }
@@ -34,13 +34,13 @@ void append_char(std::string& out, std::string_view bytes, uint32_t code) {
 std::string escaped(std::string_view text, size_t bytes_max) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const text::Char c = text::char_at(text, at);
+    const base::Char c = base::char_at(text, at);
     const size_t length = static_cast<size_t>(c.length);
     if (at + length > bytes_max) return out + fmt::format("… ({} bytes in all)", text.size());
-    if (c.state == text::CharState::whole) {
+    if (c.state == base::CharState::whole) {
       append_char(out, text.substr(at, length), c.code);
     } else {
-      text::append_utf8(out, text::kReplacementChar);
+      base::append_utf8(out, base::kReplacementChar);
     }
     at += length;
   }

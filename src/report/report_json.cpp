@@ -6,7 +6,7 @@
 
 #include "assay/utf8.h"
 #include "assay/verify.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay {
 namespace {
@@ -19,7 +19,7 @@ json::value number(double value) {
   return value;
 }
 
-json::string utf8(std::string_view bytes) { return json::string(text::repaired_utf8(bytes)); }
+json::string utf8(std::string_view bytes) { return json::string(base::repaired_utf8(bytes)); }
 
 std::string_view json_word(Verdict verdict) {
   switch (verdict) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::text {
 
@@ -33,7 +33,7 @@ class ByteAlphabet {
   std::string spell(std::string_view bytes) const {
     std::string out;
     out.reserve(bytes.size() * 2);
-    for (const char byte : bytes) append_utf8(out, code(static_cast<uint8_t>(byte)));
+    for (const char byte : bytes) base::append_utf8(out, code(static_cast<uint8_t>(byte)));
     return out;
   }
 

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "assay/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -68,7 +68,7 @@ CharsMap::CharsMap(std::span<const std::byte> bytes) {
   const std::span<const std::byte> texts = rest.subspan(n_bytes);
   texts_.assign(reinterpret_cast<const char*>(texts.data()), texts.size());
   if (!texts_.empty() && texts_.back() != '\0') fail("the last text has no end");
-  if (!is_utf8(texts_)) fail("a text is not UTF-8");
+  if (!base::is_utf8(texts_)) fail("a text is not UTF-8");
   check();
 }
 

@@ -1,7 +1,7 @@
 // Text from ids that come one at a time: only whole characters leave.
 #include "assay/error.h"
 #include "assay/tokenizer.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay {
 namespace {
@@ -10,12 +10,12 @@ namespace {
 void take_whole(std::string& pending, bool at_end, std::string& out) {
   size_t at = 0;
   while (at < pending.size()) {
-    const text::Char c = text::char_at(pending, at);
-    if (c.state == text::CharState::cut_short && !at_end) break;
-    if (c.state == text::CharState::whole) {
+    const base::Char c = base::char_at(pending, at);
+    if (c.state == base::CharState::cut_short && !at_end) break;
+    if (c.state == base::CharState::whole) {
       out.append(pending, at, c.length);
     } else {
-      text::append_utf8(out, text::kReplacementChar);
+      base::append_utf8(out, base::kReplacementChar);
     }
     at += c.length;
   }

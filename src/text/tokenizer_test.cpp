@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "support/small_vocabularies.h"
-#include "text/utf8.h"
 
 namespace assay {
 namespace {
@@ -187,7 +187,7 @@ TEST(StreamDecoder, NeverEmitsHalfACharacter) {
   StreamDecoder decoder(tokenizer);
   for (const TokenId id : tokenizer->encode(text)) {
     const std::string part = decoder.push(id);
-    EXPECT_TRUE(text::is_utf8(part));
+    EXPECT_TRUE(base::is_utf8(part));
     shown += part;
   }
   EXPECT_EQ(shown, text);

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "assay/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -149,16 +149,17 @@ bool Vocabulary::are_utf8(TokenId first, TokenId last) const noexcept {
     lengths |= begin_[id + 1] - begin_[id] - uint32_t{PackedTexts::kLengthBytes};
   static_assert(kTokenBytesMax < 0x8000);
   const size_t begin = begin_[first] - PackedTexts::kLengthBytes;
-  if ((lengths & 0x80) == 0 && is_utf8({bytes_ + begin, begin_[last] - PackedTexts::kLengthBytes - begin})) return true;
+  if ((lengths & 0x80) == 0 && base::is_utf8({bytes_ + begin, begin_[last] - PackedTexts::kLengthBytes - begin}))
+    return true;
   for (TokenId id = first; id < last; ++id) {
-    if (!is_utf8(text(id))) return false;
+    if (!base::is_utf8(text(id))) return false;
   }
   return true;
 }
 
 void Vocabulary::require_utf8() const {
   for (TokenId id = 0; id < size(); ++id) {
-    if (!is_utf8(text(id))) throw Error(Errc::bad_file, fmt::format("the text of token {} is not UTF-8", id));
+    if (!base::is_utf8(text(id))) throw Error(Errc::bad_file, fmt::format("the text of token {} is not UTF-8", id));
   }
 }
 

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "base/ascii.h"
+#include "base/utf8.h"
 #include "constraint/json_parts.h"
 #include "constraint/schema_keywords.h"
-#include "text/utf8.h"
 
 namespace assay::tools {
 
@@ -72,7 +72,7 @@ bool add_word(std::string& out, std::string_view text, size_t& at) {
 
 void add_code_point(std::string& out, uint32_t c) {
   std::string utf8;
-  text::append_utf8(utf8, c > 0x10FFFF || (c >= 0xD800 && c < 0xE000) ? text::kReplacementChar : c);
+  base::append_utf8(utf8, c > 0x10FFFF || (c >= 0xD800 && c < 0xE000) ? base::kReplacementChar : c);
   add_escaped(out, utf8);
 }
 

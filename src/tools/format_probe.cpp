@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "chat/from_boost.h"
 #include "tools/format.h"
 
 namespace assay::tools {
@@ -52,8 +53,8 @@ class Probe {
   // Nothing where the template refuses the messages.
   std::optional<std::string> render(const json::array& messages, bool with_tools = true) const {
     TemplateInput input;
-    input.messages_json = json::serialize(messages);
-    if (with_tools) input.tools_json = json::serialize(tools_);
+    input.messages = chat::list_of(messages);
+    if (with_tools) input.tools = chat::list_of(tools_);
     input.add_generation_prompt = false;
     input.bos_token = bos_;
     input.eos_token = eos_;

@@ -6,6 +6,7 @@
 
 #include "assay/error.h"
 #include "assay/utf8.h"
+#include "chat/from_boost.h"
 #include "tools/format.h"
 
 namespace assay {
@@ -105,10 +106,12 @@ class MessageWriter {
 
   TemplateInput input() const {
     TemplateInput input;
-    input.messages_json = json::serialize(messages_);
-    if (!extras_.tools.empty() && f_.lists_tools)
-      input.tools_json = "[" + fmt::format("{}", fmt::join(jsons(), ",")) + "]";
-    input.extra_json = extras_.variables_json;
+    input.messages = chat::list_of(messages_);
+    if (!extras_.tools.empty() && f_.lists_tools) {
+      TemplateValue::List& tools = input.tools.emplace();
+      for (const Tool& tool : extras_.tools) tools.push_back(TemplateValue::from_json(tool.json, "chat input: tools"));
+    }
+    if (!extras_.variables_json.empty()) input.extra = template_dict(extras_.variables_json, "chat input: extra");
     return input;
   }
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "assay/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::trace {
 namespace {
@@ -28,7 +28,7 @@ std::string_view cache_name(ops::CacheType type) {
 
 [[noreturn]] void refuse(std::string_view key, std::string_view needed, const json::value& found) {
   std::string text = json::serialize(found);
-  if (text.size() > 60) text = text::repaired_utf8(text.substr(0, 60)) + "...";
+  if (text.size() > 60) text = base::repaired_utf8(text.substr(0, 60)) + "...";
   throw Error(Errc::bad_file, fmt::format("header: {}: needs {}, found {}", key, needed, text));
 }
 
@@ -107,10 +107,10 @@ Declared parse_declared(const json::value& value) {
 
 std::string header_to_json(const DumpHeader& header) {
   const Declared& d = header.declared;
-  const json::object object = {{"engine", text::repaired_utf8(header.engine)},
-                               {"model", text::repaired_utf8(header.model)},
-                               {"architecture", text::repaired_utf8(header.architecture)},
-                               {"text", text::repaired_utf8(header.text)},
+  const json::object object = {{"engine", base::repaired_utf8(header.engine)},
+                               {"model", base::repaired_utf8(header.model)},
+                               {"architecture", base::repaired_utf8(header.architecture)},
+                               {"text", base::repaired_utf8(header.text)},
                                {"n_layers", header.n_layers},
                                {"d_model", header.d_model},
                                {"vocab_size", header.vocab_size},

@@ -14,7 +14,7 @@
 
 #include "assay/error.h"
 #include "base/shown.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "trace/dump.h"
 #include "trace/dump_header.h"
 #include "trace/record_hash.h"
@@ -237,7 +237,7 @@ void DumpReader::State::read_tensor(uint64_t length) {
   check_shape(length, element_type, name_length, n_rows, width);
   tensor.op.resize(name_length);
   take(tensor.op.data(), name_length, "its name");
-  if (!text::is_utf8(tensor.op))
+  if (!base::is_utf8(tensor.op))
     refuse(fmt::format("{}: its name {} is no UTF-8", record_name(), base::shown(tensor.op)));
   tensor.n_rows = static_cast<int64_t>(n_rows);
   tensor.width = static_cast<int64_t>(width);

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "text/pre_tokenizers.h"
-#include "text/utf8.h"
 
 namespace assay::verify {
 namespace {
@@ -23,7 +23,7 @@ std::string letter_of(uint8_t wanted) {
     const uint32_t code = prints ? byte : next++;
     if (byte != wanted) continue;
     std::string letter;
-    text::append_utf8(letter, code);
+    base::append_utf8(letter, code);
     return letter;
   }
   return {};
@@ -130,7 +130,7 @@ std::vector<std::string> NaiveTokenizer::merged(std::vector<std::string> parts) 
 }
 
 void NaiveTokenizer::encode_words(std::string_view raw, std::vector<TokenId>& out) const {
-  const std::string text = text::is_utf8(raw) ? std::string(raw) : text::repaired_utf8(raw);
+  const std::string text = base::is_utf8(raw) ? std::string(raw) : base::repaired_utf8(raw);
   size_t begin = 0;
   for (const uint32_t end : splitter_->split(text)) {
     std::vector<std::string> parts;
@@ -172,7 +172,7 @@ void NaiveTokenizer::append_part(const std::string& part, std::vector<TokenId>& 
 }
 
 void NaiveTokenizer::encode_pieces(std::string_view raw, bool opens, std::vector<TokenId>& out) const {
-  std::string plain(is_bpe_ && !text::is_utf8(raw) ? text::repaired_utf8(raw) : raw);
+  std::string plain(is_bpe_ && !base::is_utf8(raw) ? base::repaired_utf8(raw) : raw);
   if (joins_blanks_) {
     const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
     plain.erase(std::unique(plain.begin(), plain.end(), both_blank), plain.end());
@@ -266,10 +266,10 @@ std::optional<std::string> NaiveTokenizer::round_trip(std::string_view text) con
                                      [&](TokenId id) { return tokenizer_->kind(id) == TokenKind::user_defined; });
     if (unigram_ && !has_unknown && !has_own) return comes_back(text);
     if (has_unknown || joins_blanks_ || !writes_blanks_) return std::nullopt;
-    return is_bpe_ && !text::is_utf8(text) ? text::repaired_utf8(text) : std::string(text);
+    return is_bpe_ && !base::is_utf8(text) ? base::repaired_utf8(text) : std::string(text);
   }
   std::string expected;
-  for (const char c : text::is_utf8(text) ? std::string(text) : text::repaired_utf8(text)) {
+  for (const char c : base::is_utf8(text) ? std::string(text) : base::repaired_utf8(text)) {
     if (ids_.contains(letter(c))) expected += c;
   }
   return expected;

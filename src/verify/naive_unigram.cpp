@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::verify {
 namespace {
@@ -83,8 +83,8 @@ std::string NaiveUnigram::replaced(std::string_view text, size_t& at) const {
     at += n;
     return rule->second;
   }
-  const text::Char c = text::char_at(text, at);
-  const bool is_whole = c.state == text::CharState::whole;
+  const base::Char c = base::char_at(text, at);
+  const bool is_whole = c.state == base::CharState::whole;
   const std::string own = is_whole ? std::string(text.substr(at, static_cast<size_t>(c.length))) : "\xEF\xBF\xBD";
   at += is_whole ? static_cast<size_t>(c.length) : 1;
   return own;

@@ -1,8 +1,12 @@
 // assay template: the prompt text that a chat template makes of messages.
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
+#include <cstddef>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
 
 #include "assay/chat.h"
 #include "assay/error.h"
@@ -16,45 +20,36 @@
 namespace assay::cli {
 namespace {
 
-namespace json = boost::json;
-
-json::value parse_json(const std::string& text, const std::string& name) {
-  json::error_code failure;
-  json::value value = json::parse(text, failure);
-  if (failure) throw Error(Errc::bad_request, fmt::format("{}: no JSON: {}", name, failure.message()));
-  return value;
+TemplateValue json_of(const std::string& path) {
+  return TemplateValue::from_json(read_input(path), path == "-" ? "standard input" : path);
 }
 
 // The array itself, or the one under `key` of an object, as chat APIs send it.
-std::string list_in(const std::string& path, const char* key) {
-  const json::value all = parse_json(read_input(path), path == "-" ? "standard input" : path);
-  const json::object* object = all.if_object();
-  const json::value* list = object ? object->if_contains(key) : &all;
-  if (!list || !list->is_array())
+TemplateValue::List list_in(const std::string& path, const char* key) {
+  const TemplateValue all = json_of(path);
+  const TemplateValue* value = all.dict() != nullptr ? all.find(key) : &all;
+  if (value == nullptr || value->list() == nullptr)
     throw Error(Errc::bad_request,
                 fmt::format("{}: needs a JSON array, or an object with one under \"{}\"", path, key));
-  return json::serialize(*list);
+  return *value->list();
 }
 
-// An object, as text.
-std::string object_in(const std::string& flag, const std::string& path) {
-  const json::value all = parse_json(read_input(path), path == "-" ? "standard input" : path);
-  if (!all.is_object())
+TemplateValue::Dict object_in(const std::string& flag, const std::string& path) {
+  const TemplateValue all = json_of(path);
+  if (all.dict() == nullptr)
     throw Error(Errc::bad_request, fmt::format("{} {}: needs a JSON object, e.g. {{\"key\": 1}}", flag, path));
-  return json::serialize(all);
+  return *all.dict();
 }
 
 // What may be why a template refuses messages: the first one whose content is no string. Empty where all are.
-std::string odd_content(const std::string& messages_json) {
-  const json::value messages = json::parse(messages_json);
-  for (size_t i = 0; i < messages.as_array().size(); ++i) {
-    const json::object* message = messages.as_array()[i].if_object();
-    const json::value* content = message ? message->if_contains("content") : nullptr;
-    if (content && !content->is_string())
+std::string odd_content(const TemplateValue::List& messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const TemplateValue* content = messages[i].find("content");
+    if (content != nullptr && !std::holds_alternative<std::string>(content->held))
       return fmt::format("; messages[{}].content is {}, and this template may take a string alone", i,
-                         content->is_array()  ? "a list of parts"
-                         : content->is_null() ? "null"
-                                              : "no string");
+                         content->list() != nullptr                              ? "a list of parts"
+                         : std::holds_alternative<std::nullptr_t>(content->held) ? "null"
+                                                                                 : "no string");
   }
   return {};
 }
@@ -114,11 +109,11 @@ int template_command(const Arguments& arguments) {
   } else {
     throw Error(Errc::bad_file, fmt::format("{}: neither a GGUF file nor a template, whose name ends in .jinja", path));
   }
-  input.messages_json = list_in(*messages, "messages");
-  if (tools) input.tools_json = list_in(*tools, "tools");
+  input.messages = list_in(*messages, "messages");
+  if (tools) input.tools = list_in(*tools, "tools");
   if (tools && source.find("tools") == std::string::npos)
     notice("--tools has no effect: the template does not read them");
-  if (extra) input.extra_json = object_in("--variables", *extra);
+  if (extra) input.extra = object_in("--variables", *extra);
   input.add_generation_prompt = !no_generation_prompt;
   input.now_unix = now;
   if (bos_token) input.bos_token = *bos_token;
@@ -128,7 +123,7 @@ int template_command(const Arguments& arguments) {
     Output().write(chat_template->render(input));
   } catch (const Error& e) {
     if (e.code != Errc::bad_request) throw;
-    throw Error(e.code, e.what() + odd_content(input.messages_json));
+    throw Error(e.code, e.what() + odd_content(input.messages));
   }
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/utf8.h"
 #include "chat/attributes.h"
 #include "chat/builtins/numbers.h"
 #include "chat/ops.h"
@@ -134,7 +135,7 @@ Value one_character(Heap& heap, const Value& value) {
   const int64_t code = value.as_integer();
   if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) bad_spec("'c' needs the number of a character");
   std::string bytes;
-  append_point(bytes, static_cast<char32_t>(code));
+  base::append_utf8(bytes, static_cast<char32_t>(code));
   return make_text(heap, bytes, false);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/utf8.h"
 #include "chat/builtins/unicode.h"
 
 namespace assay::chat {
@@ -45,7 +46,7 @@ std::string plain_number(std::string_view text) {
     else if (is_space(c))
       out.push_back(' ');
     else
-      append_point(out, c);
+      base::append_utf8(out, c);
   }
   const size_t from = out.find_first_not_of(' ');
   if (from == std::string::npos) return {};

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace assay::chat {
 
 int64_t length(const Str& text) {
@@ -133,7 +135,7 @@ class CaseWriter {
     if (c == 0x3A3 && which == Case::lower) {
       text_.heap.step();
       const auto seen = std::string_view(text_.bytes).substr(first_, last_ - first_);
-      append_point(letter_, is_final_sigma(seen, start - first_, end - first_) ? 0x3C2 : 0x3C3);
+      base::append_utf8(letter_, is_final_sigma(seen, start - first_, end - first_) ? 0x3C2 : 0x3C3);
     } else {
       append_case(letter_, c, which);
     }

@@ -6,58 +6,19 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/utf8.h"
 #include "chat/builtins/special_casing.h"
 
 namespace assay::chat {
-
-bool valid_utf8(std::string_view text) noexcept {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  for (size_t i = 0; i < text.size();) {
-    if (bytes[i] < 0x80) {
-      ++i;
-      continue;
-    }
-    utf8proc_int32_t point = 0;
-    const auto n = utf8proc_iterate(bytes + i, static_cast<utf8proc_ssize_t>(text.size() - i), &point);
-    if (n <= 0) return false;
-    i += static_cast<size_t>(n);
-  }
-  return true;
-}
 
 int64_t count_points(std::string_view text) noexcept {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 char32_t next_point(std::string_view text, size_t& offset) noexcept {
-  const auto byte = [&](size_t i) -> char32_t {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) & 0x3Fu : 0u;
-  };
-  const auto c = static_cast<unsigned char>(text[offset]);
-  if (c < 0x80) return text[offset++] & 0x7F;
-  char32_t point = 0;
-  if (c < 0xE0) {
-    point = ((c & 0x1Fu) << 6) | byte(offset + 1);
-    offset += 2;
-  } else if (c < 0xF0) {
-    point = ((c & 0x0Fu) << 12) | (byte(offset + 1) << 6) | byte(offset + 2);
-    offset += 3;
-  } else {
-    point = ((c & 0x07u) << 18) | (byte(offset + 1) << 12) | (byte(offset + 2) << 6) | byte(offset + 3);
-    offset += 4;
-  }
-  offset = std::min(offset, text.size());
-  return point;
-}
-
-void append_point(std::string& to, char32_t point) {
-  if (point < 0x80) {
-    to.push_back(static_cast<char>(point));
-    return;
-  }
-  utf8proc_uint8_t bytes[4];
-  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(point), bytes);
-  to.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+  const base::Char c = base::char_at(text, offset);
+  offset += static_cast<size_t>(c.length);
+  return c.code;
 }
 
 namespace {
@@ -185,14 +146,14 @@ void append_case(std::string& to, char32_t c, Case which) {
   }
   if (const SpecialCase* s = special(c)) {
     const char32_t* mapped = which == Case::upper ? s->upper : which == Case::title ? s->title : s->lower;
-    for (int i = 0; i < 3 && mapped[i]; ++i) append_point(to, mapped[i]);
+    for (int i = 0; i < 3 && mapped[i]; ++i) base::append_utf8(to, mapped[i]);
     return;
   }
   const auto point = static_cast<utf8proc_int32_t>(c);
   const auto mapped = which == Case::upper   ? utf8proc_toupper(point)
                       : which == Case::title ? utf8proc_totitle(point)
                                              : utf8proc_tolower(point);
-  append_point(to, static_cast<char32_t>(mapped));
+  base::append_utf8(to, static_cast<char32_t>(mapped));
 }
 
 }  // namespace assay::chat

@@ -8,11 +8,9 @@
 
 namespace assay::chat {
 
-bool valid_utf8(std::string_view text) noexcept;
 int64_t count_points(std::string_view text) noexcept;
 // The code point that starts at text[offset]; offset moves behind it. The text must be valid UTF-8.
 char32_t next_point(std::string_view text, size_t& offset) noexcept;
-void append_point(std::string& to, char32_t point);
 // Offset of the code point before offset (which must not be 0).
 inline size_t previous_offset(std::string_view text, size_t offset) noexcept {
   do --offset;

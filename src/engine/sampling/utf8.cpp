@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "assay/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay {
 
@@ -17,8 +17,8 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) noexcept {
       ++i;
       continue;
     }
-    const text::Char c = text::char_at(text, i);
-    if (c.state != text::CharState::whole) return i;
+    const base::Char c = base::char_at(text, i);
+    if (c.state != base::CharState::whole) return i;
     i += static_cast<size_t>(c.length);
   }
   return std::nullopt;
@@ -38,9 +38,9 @@ enum class Keeps { nothing, lines };
 
 void append_printable(std::string& out, std::string_view text, Keeps keeps) {
   for (size_t i = 0; i < text.size();) {
-    const text::Char c = text::char_at(text, i);
+    const base::Char c = base::char_at(text, i);
     const auto n = static_cast<size_t>(c.length);
-    if (c.state != text::CharState::whole) {
+    if (c.state != base::CharState::whole) {
       out += fmt::format("<0x{:02X}>", static_cast<uint8_t>(text[i]));
       i += 1;
       continue;

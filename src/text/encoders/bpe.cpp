@@ -10,8 +10,8 @@
 #include <string>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "text/byte_alphabet.h"
-#include "text/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -138,8 +138,8 @@ BpeEncoder::BpeEncoder(const Vocabulary& vocabulary, std::span<const std::string
 
 void BpeEncoder::encode(std::string_view text, bool /*opens*/, std::vector<TokenId>& out) const {
   std::string repaired;
-  if (!is_utf8(text)) {
-    repaired = repaired_utf8(text);
+  if (!base::is_utf8(text)) {
+    repaired = base::repaired_utf8(text);
     text = repaired;
   }
   PairMerger merger;
@@ -168,7 +168,7 @@ void BpeEncoder::append_bytes(TokenId id, std::string& out) const {
   const std::string_view text = vocabulary_.text(id);
   const size_t before = out.size();
   for (size_t at = 0; at < text.size();) {
-    const Char c = char_at(text, at);
+    const base::Char c = base::char_at(text, at);
     const auto byte = kByteAlphabet.byte(c.code);
     if (!byte) {  // a text that is not spelled in the alphabet stands for itself
       out.resize(before);

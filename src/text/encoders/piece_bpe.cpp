@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "text/encoders/spm.h"
-#include "text/utf8.h"
 
 namespace assay::text {
 
@@ -18,13 +18,13 @@ PieceBpeEncoder::PieceBpeEncoder(const Vocabulary& vocabulary, std::span<const s
 
 void PieceBpeEncoder::encode(std::string_view text, bool /*opens*/, std::vector<TokenId>& out) const {
   std::string repaired;
-  if (!is_utf8(text)) {
-    repaired = repaired_utf8(text);
+  if (!base::is_utf8(text)) {
+    repaired = base::repaired_utf8(text);
     text = repaired;
   }
   PairMerger merger;
   for (size_t at = 0; at < text.size();) {
-    const size_t bytes = char_at(text, at).length;
+    const size_t bytes = base::char_at(text, at).length;
     add_character(text[at] == ' ' ? kSpelledBlank : text.substr(at, bytes), merger);
     at += bytes;
   }

@@ -8,8 +8,8 @@
 #include <bit>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "text/encoders/pair_queue.h"
-#include "text/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -116,7 +116,7 @@ void SpmEncoder::encode(std::string_view raw, bool opens, std::vector<TokenId>& 
   std::vector<Symbol> symbols;
   symbols.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const size_t bytes = std::min<size_t>(bytes_of_lead(text[at]), text.size() - at);
+    const size_t bytes = std::min<size_t>(base::bytes_of_lead(text[at]), text.size() - at);
     const auto i = static_cast<int32_t>(symbols.size());
     symbols.push_back({static_cast<uint32_t>(at), static_cast<uint32_t>(bytes), i - 1, i + 1});
     at += bytes;

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "assay/error.h"
+#include "base/utf8.h"
 #include "text/encoders/spm.h"
-#include "text/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -62,8 +62,8 @@ std::string UnigramEncoder::normalised(std::string_view text, bool opens) const 
   bool is_begin = true, after_blank = joins;
   for (size_t at = 0; at < text.size();) {
     const CharsMap::Match match = chars_map_.longest(text.substr(at));
-    const Char character = match.bytes == 0 ? char_at(text, at) : Char{};
-    const bool is_whole = character.state == CharState::whole;
+    const base::Char character = match.bytes == 0 ? base::char_at(text, at) : base::Char{};
+    const bool is_whole = character.state == base::CharState::whole;
     std::string_view part = match.bytes != 0 ? match.text : is_whole ? text.substr(at, character.length) : kReplacement;
     at += match.bytes != 0 ? match.bytes : is_whole ? character.length : 1;
     if (is_begin && joins && part == " ") continue;  // blanks before a text go, even where nothing follows them
@@ -94,7 +94,7 @@ class UnigramEncoder::Lattice {
   void run() {
     for (size_t at = 0; at < text_.size();) {
       if (at == reach_) settle(at);
-      const auto character = static_cast<size_t>(bytes_of_lead(text_[at]));
+      const auto character = static_cast<size_t>(base::bytes_of_lead(text_[at]));
       bool is_token = false;
       encoder_.trie_.for_each_prefix(text_.substr(at), [&](TokenId id, size_t bytes) {
         is_token = is_token || bytes == character;

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "assay/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace assay::text {
 namespace {
@@ -51,12 +51,11 @@ bool is_ideograph(int32_t c) noexcept {
 // Code points; broken bytes are left out, as U+FFFD is.
 std::vector<int32_t> cleaned(std::string_view text) {
   std::vector<int32_t> points;
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   for (size_t i = 0; i < text.size();) {
-    utf8proc_int32_t point = 0;
-    const utf8proc_ssize_t n = utf8proc_iterate(bytes + i, static_cast<utf8proc_ssize_t>(text.size() - i), &point);
-    i += n > 0 ? static_cast<size_t>(n) : 1;
-    if (n > 0 && !is_dropped(point)) points.push_back(point);
+    const base::Char c = base::char_at(text, i);
+    i += static_cast<size_t>(c.length);
+    const auto point = static_cast<int32_t>(c.code);
+    if (c.state == base::CharState::whole && !is_dropped(point)) points.push_back(point);
   }
   return points;
 }
@@ -64,7 +63,7 @@ std::vector<int32_t> cleaned(std::string_view text) {
 // Canonical decomposition without the marks, in lower case.
 std::vector<int32_t> lowered(const std::vector<int32_t>& points) {
   std::string text;
-  for (const int32_t c : points) append_utf8(text, static_cast<uint32_t>(c));
+  for (const int32_t c : points) base::append_utf8(text, static_cast<uint32_t>(c));
   std::vector<utf8proc_int32_t> parts(text.size() * 4 + 4);  // no character has more parts than 4 for each of its bytes
   const utf8proc_ssize_t n = utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                                 static_cast<utf8proc_ssize_t>(text.size()), parts.data(),
@@ -107,7 +106,7 @@ std::vector<std::string> bert_words(std::string_view text, bool lowers) {
     const bool stands_alone = is_punctuation(c) || is_ideograph(c);
     if (stands_alone || is_blank(c)) end_word();
     if (is_blank(c)) continue;
-    append_utf8(word, static_cast<uint32_t>(c));
+    base::append_utf8(word, static_cast<uint32_t>(c));
     if (stands_alone) end_word();
   }
   end_word();

@@ -66,6 +66,10 @@ TEST(WordPiece, GivesTheIdsOfThePublishedRules) {
       {"[CLS] the", {1, 1, 1, 5}, {1, 1, 1, 5}},
       {"ab abb abd", {24, 24, 22, 1}, {24, 24, 22, 1}},
       {"the \xff\xc3the", {5, 5}, {5, 5}},  // broken bytes are left out
+      {"the \xe2\x82the", {5, 5}, {5, 5}},
+      {"the \xed\xa0\x80the", {5, 5}, {5, 5}},
+      {"the \xf4\x90\x80\x80the \xc0\x80", {5, 5}, {5, 5}},
+      {"the the\xf0\x9f\x98", {5, 5}, {5, 5}},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(ids_of(*lower, c.text), c.lower) << c.text;

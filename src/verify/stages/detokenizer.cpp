@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/shown.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "verify/probes.h"
 #include "verify/stages/stage_support.h"
 
@@ -19,9 +19,9 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 std::string characters_of(std::string_view text) {
   std::string kept;
   for (size_t at = 0; at < text.size();) {
-    const text::Char c = text::char_at(text, at);
+    const base::Char c = base::char_at(text, at);
     const auto length = static_cast<size_t>(c.length);
-    if (c.state == text::CharState::whole && text.substr(at, length) != kReplacement) kept += text.substr(at, length);
+    if (c.state == base::CharState::whole && text.substr(at, length) != kReplacement) kept += text.substr(at, length);
     at += length;
   }
   return kept;
@@ -34,12 +34,12 @@ void check_stream(const Subject& subject, const std::vector<TokenId>& ids, const
   std::string joined;
   for (size_t i = 0; i < shown_parts.size(); ++i) {
     joined += shown_parts[i];
-    if (!text::is_utf8(shown_parts[i])) {
+    if (!base::is_utf8(shown_parts[i])) {
       return findings.fail(fmt::format("{}: after {} of {} ids the terminal is given {}, which breaks a character",
                                        name, i + 1, ids.size(), shown(shown_parts[i])));
     }
   }
-  if (text::is_utf8(whole)) {
+  if (base::is_utf8(whole)) {
     if (joined != whole)
       findings.fail(fmt::format("{}: token by token it is {}, as a whole {}", name, shown(joined), shown(whole)));
   } else if (characters_of(joined) != characters_of(whole) || joined.find(kReplacement) == std::string::npos) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 
 #include "assay/error.h"
 #include "base/shown.h"
@@ -17,17 +16,15 @@ namespace assay::verify {
 namespace {
 
 using base::shown;
-namespace json = boost::json;
 
 std::string text_of(const Tokenizer& tokenizer, std::optional<TokenId> id) {
   return id ? std::string(tokenizer.text(*id)) : std::string();
 }
 
 TemplateInput input_of(const Tokenizer& tokenizer, const std::vector<Message>& messages) {
-  json::array list;
-  for (const Message& m : messages) list.push_back({{"role", m.role}, {"content", m.content}});
   TemplateInput input;
-  input.messages_json = json::serialize(list);
+  for (const Message& m : messages)
+    input.messages.emplace_back(TemplateValue::Dict{{"role", m.role}, {"content", m.content}});
   input.bos_token = text_of(tokenizer, tokenizer.bos());
   input.eos_token = text_of(tokenizer, tokenizer.eos());
   input.now_unix = 1'750'000'000;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace assay::text {
+namespace assay::base {
 
 inline constexpr uint32_t kReplacementChar = 0xFFFD;
 
@@ -39,4 +39,4 @@ constexpr int bytes_of_lead(char lead) noexcept {
 // as llama.cpp does).
 std::string repaired_utf8(std::string_view text);
 
-}  // namespace assay::text
+}  // namespace assay::base

@@ -1,12 +1,12 @@
 // UTF-8 at its borders.
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
 #include <iterator>
 #include <string>
 
-namespace assay::text {
+namespace assay::base {
 namespace {
 
 TEST(Utf8, EveryCodePointThereAndBack) {
@@ -84,4 +84,4 @@ TEST(Utf8, WholeTextsAreThoseWhoseCharactersAreWhole) {
 }
 
 }  // namespace
-}  // namespace assay::text
+}  // namespace assay::base

@@ -1,10 +1,10 @@
 // UTF-8 decoding and encoding. Source: The Unicode Standard, chapter 3.9, table 3-7.
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <array>
 
-namespace assay::text {
+namespace assay::base {
 namespace {
 
 // The bytes allowed second after a lead byte, and how many bytes follow in all.
@@ -128,4 +128,4 @@ std::string repaired_utf8(std::string_view text) {
   return out;
 }
 
-}  // namespace assay::text
+}  // namespace assay::base
