@@ -11,7 +11,6 @@
 namespace {
 
 using namespace assay;
-using backend::cpu::KernelSet;
 using Setting = bench::LinearSetting;
 
 void run(benchmark::State& state, const Setting& s) {
@@ -30,10 +29,9 @@ void run(benchmark::State& state, const Setting& s) {
 }
 
 void add(const Setting& s) {
-  const std::string name = std::string(tensor::traits(s.format->dtype).name) + "/" +
-                           std::string(backend::cpu::name(s.set)) + "/tokens:" + std::to_string(s.tokens) +
-                           "/planes:" + std::to_string(s.planes) + "/k:" + std::to_string(s.k) +
-                           "/rows:" + std::to_string(s.rows);
+  const std::string name = std::string(tensor::traits(s.format->dtype).name) + "/" + std::string(assay::name(s.set)) +
+                           "/tokens:" + std::to_string(s.tokens) + "/planes:" + std::to_string(s.planes) +
+                           "/k:" + std::to_string(s.k) + "/rows:" + std::to_string(s.rows);
   benchmark::RegisterBenchmark(name.c_str(), [s](benchmark::State& state) { run(state, s); });
 }
 
@@ -41,7 +39,7 @@ void add(const Setting& s) {
 
 int main(int argc, char** argv) {
   for (const quant::Format& format : quant::all_formats()) {
-    for (const KernelSet set : backend::cpu::kernel_sets().subspan(1)) {
+    for (const Kernels set : backend::cpu::kernel_sets().subspan(1)) {
       for (const int planes : {0, 1, 2}) {
         if (planes > 0 && format.activation == quant::Activation::f32) continue;
         for (const int64_t tokens : {1, 2, 3, 4, 5, 8, 12, 16, 24, 32, 128})

@@ -36,12 +36,6 @@ constexpr Names<Numerics, 4> kNumerics{
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
 constexpr Names<Backend, 4> kBackends{
     {{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}, {Backend::vulkan, "vulkan"}}};
-constexpr Names<Kernels, 6> kKernels{{{Kernels::best, "auto"},
-                                      {Kernels::reference, "reference"},
-                                      {Kernels::avx2, "avx2"},
-                                      {Kernels::avx512, "avx512"},
-                                      {Kernels::neon, "neon"},
-                                      {Kernels::neon_i8mm, "neon-i8mm"}}};
 
 template <class Enum, size_t n>
 std::string_view name_in(const Names<Enum, n>& names, Enum wanted) noexcept {
@@ -71,11 +65,9 @@ void require_range(std::string_view what, int64_t found, int64_t min, int64_t ma
 
 std::string_view name(Numerics numerics) noexcept { return name_in(kNumerics, numerics); }
 std::string_view name(KvType type) noexcept { return name_in(kKvTypes, type); }
-std::string_view name(Kernels kernels) noexcept { return name_in(kKernels, kernels); }
 std::string_view name(Backend backend) noexcept { return name_in(kBackends, backend); }
 Numerics parse_numerics(std::string_view text) { return parse_in(kNumerics, "numerics", text); }
 KvType parse_kv_type(std::string_view text) { return parse_in(kKvTypes, "cache type", text); }
-Kernels parse_kernels(std::string_view text) { return parse_in(kKernels, "kernels", text); }
 Backend parse_backend(std::string_view text) { return parse_in(kBackends, "backend", text); }
 
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode) {
@@ -91,8 +83,8 @@ std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view
     if (value == Numerics::fast) options.backend = Backend::cuda, options.kernels = Kernels::best;
     return options;
   }
-  for (const auto& [value, text] : kKernels) {
-    if (text != mode || value == Kernels::best) continue;
+  for (const Kernels value : all_kernels()) {
+    if (name(value) != mode || value == Kernels::best) continue;
     options.kernels = value;
     options.backend = Backend::cpu;
     return options;
@@ -230,13 +222,11 @@ ops::CacheType cache_type(KvType type) {
   throw Error(Errc::bad_request, "cache type: not one of f16, q8_0, f32");
 }
 
-backend::cpu::KernelSet kernel_set(Kernels kernels) {
-  if (kernels == Kernels::best) return backend::cpu::best_kernel_set();
+Kernels runnable(Kernels kernels) {
+  if (backend::cpu::can_run(kernels)) return backend::cpu::resolved(kernels);
   std::string known;
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) {
-    if (backend::cpu::name(set) == name(kernels)) return set;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", backend::cpu::name(set));
-  }
+  for (const Kernels set : backend::cpu::kernel_sets())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name(set));
   throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
@@ -361,7 +351,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   };
   if (options.numerics == Numerics::oracle)
     return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
-  const backend::cpu::KernelSet set = kernel_set(options.kernels);
+  const Kernels set = runnable(options.kernels);
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor)
     return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
@@ -375,8 +365,7 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
     if (!note.empty()) notes += ", " + note;
     return made;
   };
-  std::string kernels =
-      describe(placement, model.n_layers(), std::string(backend::cpu::name(set)), name(options.backend));
+  std::string kernels = describe(placement, model.n_layers(), std::string(name(set)), name(options.backend));
   std::unique_ptr<ops::Executor> made =
       placement.borders.empty() ? make(plan, 0) : make_split_executor(plan, executor, placement.borders, make);
   return {replaying(std::move(made)), kernels + notes};

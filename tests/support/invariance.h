@@ -75,11 +75,7 @@ struct Way {
   }
 };
 
-inline bool can_run(Kernels kernels) {
-  return kernels == Kernels::best || std::ranges::any_of(backend::cpu::kernel_sets(), [&](auto set) {
-           return backend::cpu::name(set) == name(kernels);
-         });
-}
+inline bool can_run(Kernels kernels) { return backend::cpu::can_run(kernels); }
 
 inline std::vector<size_t> random_pieces(size_t n_tokens, uint64_t seed) {
   Random random(seed);

@@ -95,7 +95,11 @@ void RuntimeFlags::add_lists(Flags& flags, RuntimeLists& lists) {
   flags.value(kGpuLayerNames, lists.gpu_layers, "N,...", std::string(kAboutGpuLayers) + "." + kList);
 }
 
-std::vector<std::string> kernel_set_names() { return {"auto", "reference", "avx2", "avx512", "neon", "neon-i8mm"}; }
+std::vector<std::string> kernel_set_names() {
+  std::vector<std::string> names;
+  for (const Kernels kernels : all_kernels()) names.emplace_back(name(kernels));
+  return names;
+}
 
 void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeLists* lists) {
   flags.group("Running");

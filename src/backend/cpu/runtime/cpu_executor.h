@@ -13,7 +13,7 @@ namespace assay::backend::cpu {
 class ShardTable;
 
 struct CpuOptions {
-  KernelSet kernels = best_kernel_set();
+  Kernels kernels = best_kernel_set();
   // Of an executor of one shard of a model (ops/plan/plan_shards.h): where it meets the others, and which it is.
   ShardTable* shards = nullptr;
   int i_shard = 0;

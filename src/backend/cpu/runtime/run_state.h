@@ -21,13 +21,13 @@
 namespace assay::backend::cpu {
 
 struct RunState {
-  RunState(const ops::Plan& p, KernelSet set, KvCache& c, ops::StateStore<float>& s, base::ThreadPool& threads)
-      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), states(s), pool(threads),
+  RunState(const ops::Plan& p, Kernels set, KvCache& c, ops::StateStore<float>& s, base::ThreadPool& threads)
+      : plan(p), kernel_set(resolved(set)), kernels(make_kernels(set)), cache(c), states(s), pool(threads),
         shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
 
   const ops::Plan& plan;
-  const KernelSet kernel_set;
-  const Kernels kernels;
+  const Kernels kernel_set;
+  const KernelFunctions kernels;
   KvCache& cache;
   ops::StateStore<float>& states;
   base::ThreadPool& pool;
