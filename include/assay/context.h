@@ -54,6 +54,7 @@ struct ContextOptions {
   KvType cache_k = KvType::f16;
   KvType cache_v = KvType::f16;
   Kernels kernels = Kernels::best;
+  std::string kernel_row = {};  // of the set, which must be named then (KernelChoice); empty: by the set's table
   Backend backend = Backend::cpu;
   // Of backend automatic, cuda or vulkan. n_gpu_layers (-ngl): the last N layers and the output run on the GPU, the
   // others on the CPU; -1 or at least the model's layers: all of them; 0: the CPU. devices: the GPUs by number that
@@ -82,6 +83,8 @@ struct ContextOptions {
   // other. Called while the context is made, by the thread that makes it.
   std::function<void(int64_t done, int64_t total)> on_load = {};
 };
+
+void set_kernels(ContextOptions& options, std::string_view text);  // as parse_kernel_choice reads it
 
 // The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32", "fast" or "oracle",
 // or, with the same bits as before, the kernels to "reference" or another set, the backend to "cpu", "cuda" or

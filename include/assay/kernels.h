@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace assay {
@@ -20,5 +21,15 @@ enum class Kernels {
 std::string_view name(Kernels kernels) noexcept;
 std::span<const Kernels> all_kernels() noexcept;  // of any machine, best first
 Kernels parse_kernels(std::string_view text);     // Error(bad_request) that lists the names
+
+// A set, and one row of its table of matrix products, for tests and measurements: the row's kernel runs every product
+// that the row takes, whatever row would be chosen else. Empty: no row.
+struct KernelChoice {
+  Kernels set = Kernels::best;
+  std::string row;
+};
+// "avx2", or "avx2:skinny of two", where hyphens may stand for the blanks. Error(bad_request) that lists the sets, or
+// the set's rows.
+KernelChoice parse_kernel_choice(std::string_view text);
 
 }  // namespace assay

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "backend/cpu/linear/linear_table.h"
 #include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
@@ -70,6 +71,12 @@ Numerics parse_numerics(std::string_view text) { return parse_in(kNumerics, "num
 KvType parse_kv_type(std::string_view text) { return parse_in(kKvTypes, "cache type", text); }
 Backend parse_backend(std::string_view text) { return parse_in(kBackends, "backend", text); }
 
+void set_kernels(ContextOptions& options, std::string_view text) {
+  KernelChoice choice = parse_kernel_choice(text);
+  options.kernels = choice.set;
+  options.kernel_row = std::move(choice.row);
+}
+
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode) {
   if (mode == "exact" || mode == "exact/15" || mode == "exact/8") {
     options.numerics = Numerics::exact;
@@ -80,19 +87,22 @@ std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view
     if (text != mode) continue;
     options.numerics = value;
     if (value == Numerics::oracle) options.backend = Backend::cpu;
-    if (value == Numerics::fast) options.backend = Backend::cuda, options.kernels = Kernels::best;
+    if (value == Numerics::fast) {
+      options.backend = Backend::cuda;
+      set_kernels(options, "auto");
+    }
     return options;
   }
   for (const Kernels value : all_kernels()) {
     if (name(value) != mode || value == Kernels::best) continue;
-    options.kernels = value;
+    set_kernels(options, mode);
     options.backend = Backend::cpu;
     return options;
   }
   for (const auto& [value, text] : kBackends) {
     if (text != mode || value == Backend::automatic) continue;
     options.backend = value;
-    if (value != Backend::cpu) options.kernels = Kernels::best;
+    if (value != Backend::cpu) set_kernels(options, "auto");
     return options;
   }
   return std::nullopt;
@@ -352,20 +362,25 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   if (options.numerics == Numerics::oracle)
     return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
   const Kernels set = runnable(options.kernels);
+  const std::string_view row =
+      options.kernel_row.empty() ? std::string_view() : backend::cpu::require_row(options.kernels, options.kernel_row);
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor)
     return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
   std::string notes;  // of devices
   const auto make = [&](const ops::Plan& part, int i) {
     const int device = placement.devices[static_cast<size_t>(i)];
-    if (device == kCpu) return backend::cpu::make_cpu_executor(part, executor, {set}, pool);
+    if (device == kCpu)
+      return backend::cpu::make_cpu_executor(part, executor, {.kernels = set, .kernel_row = row}, pool);
     if (options.backend != Backend::vulkan) return backend::cuda::make_cuda_executor(part, executor, device);
     std::string note;
     std::unique_ptr<ops::Executor> made = backend::vulkan::make_vulkan_executor(part, executor, device, pool, note);
     if (!note.empty()) notes += ", " + note;
     return made;
   };
-  std::string kernels = describe(placement, model.n_layers(), std::string(name(set)), name(options.backend));
+  std::string kernels =
+      describe(placement, model.n_layers(), row.empty() ? std::string(name(set)) : fmt::format("{}:{}", name(set), row),
+               name(options.backend));
   std::unique_ptr<ops::Executor> made =
       placement.borders.empty() ? make(plan, 0) : make_split_executor(plan, executor, placement.borders, make);
   return {replaying(std::move(made)), kernels + notes};

@@ -62,6 +62,7 @@ struct Way {
   int64_t n_gpu_layers = -1;
   std::vector<int> devices = {};
   SplitMode split_mode = SplitMode::layer;
+  std::string kernel_row = {};
 
   std::string name() const {
     const std::string split = n_gpu_layers < 0 && devices.empty()
@@ -70,8 +71,9 @@ struct Way {
                                         std::to_string(devices.size()) + " named devices" +
                                         (split_mode == SplitMode::tensor ? ", tensor" : "");
     return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " +
-           std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
-           std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
+           std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) +
+           (kernel_row.empty() ? "" : ":" + kernel_row) + ", " + std::to_string(std::max<size_t>(1, pieces.size())) +
+           " calls";
   }
 };
 
@@ -138,6 +140,7 @@ inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<
   options.activation_bits = setting.activation_bits;
   options.cache_k = options.cache_v = setting.cache;
   options.kernels = way.kernels;
+  options.kernel_row = way.kernel_row;
   options.backend = way.backend;
   options.n_gpu_layers = way.n_gpu_layers;
   options.devices = way.devices;

@@ -24,8 +24,10 @@ std::span<const LinearRow> linear_table(Kernels set) noexcept {
   return functions == nullptr ? std::span<const LinearRow>() : functions->linear_rows;
 }
 
-LinearChoice::LinearChoice(Kernels set, const LinearTask& task) {
+LinearChoice::LinearChoice(Kernels set, const LinearTask& task, std::string_view first) {
   std::vector<LinearRow> wanted;
+  std::ranges::copy_if(linear_table(set), std::back_inserter(wanted),
+                       [&](const LinearRow& row) { return row.name == first; });
   std::ranges::copy_if(linear_table(set), std::back_inserter(wanted),
                        [](const LinearRow& row) { return row.is_wanted == nullptr || row.is_wanted(); });
   add_ranges(set, wanted, task);

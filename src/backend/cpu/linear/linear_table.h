@@ -63,8 +63,9 @@ struct LinearRange {
 class LinearChoice : public lower::TokenRanges<LinearRange> {
  public:
   LinearChoice() { add(LinearRange{}); }  // the reference for any number
-  // From the set's table; of the task its format, columns, bytes of a row and planes count.
-  LinearChoice(Kernels set, const LinearTask& task);
+  // From the set's table; of the task its format, columns, bytes of a row and planes count. first: the rows of this name
+  // go before all others, wanted or not; empty: none.
+  LinearChoice(Kernels set, const LinearTask& task, std::string_view first = {});
   // By one row alone, which takes the task; the reference outside of its tokens.
   LinearChoice(Kernels set, const LinearRow& row, const LinearTask& task);
 
@@ -80,5 +81,7 @@ class LinearChoice : public lower::TokenRanges<LinearRange> {
 
 // The rows of a set, those of higher rank first; none of the reference.
 std::span<const LinearRow> linear_table(Kernels set) noexcept;
+// The name of a row as the table has it; hyphens may stand for its blanks. Error(bad_request) that lists the set's rows.
+std::string_view require_row(Kernels set, std::string_view text);
 
 }  // namespace assay::backend::cpu
