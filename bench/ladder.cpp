@@ -15,7 +15,7 @@
 
 namespace {
 
-using assay::backend::cpu::KernelSet;
+using assay::Kernels;
 
 constexpr int64_t kColumns = 2048, kRows = 64;
 
@@ -30,10 +30,10 @@ void by_floats(const assay::backend::cpu::LinearTask& task) {  // decode a row, 
 
 __attribute__((noinline)) void measured(std::string_view step, assay::bench::LinearCase& c) {
   if (step == "float") return by_floats(c.task);
-  linear_rows(step == "integer" ? KernelSet::reference : KernelSet::avx2, c.task, 0, kRows, c.scratch.data());
+  linear_rows(step == "integer" ? Kernels::reference : Kernels::avx2, c.task, 0, kRows, c.scratch.data());
 }
 
-assay::bench::LinearCase make(KernelSet set, int64_t n_tokens) {
+assay::bench::LinearCase make(Kernels set, int64_t n_tokens) {
   return assay::bench::LinearCase(
       {assay::quant::find_format(assay::tensor::DType::Q4_K), set, n_tokens, 1, kColumns, kRows});
 }
@@ -57,15 +57,15 @@ int main(int n_arguments, char** arguments) {
     return 2;
   }
   const bool fast = step == "gemv" || step == "tiles";
-  if (fast && !assay::backend::cpu::can_run(KernelSet::avx2)) {
+  if (fast && !assay::backend::cpu::can_run(Kernels::avx2)) {
     std::fprintf(stderr, "ladder: this processor has no AVX2 with FMA and F16C\n");
     return 1;
   }
-  assay::bench::LinearCase c = make(fast ? KernelSet::avx2 : KernelSet::reference, n_tokens);
+  assay::bench::LinearCase c = make(fast ? Kernels::avx2 : Kernels::reference, n_tokens);
   measured(step, c);
   if (fast) {
-    assay::bench::LinearCase plain = make(KernelSet::reference, n_tokens);
-    linear_rows(KernelSet::reference, plain.task, 0, kRows, plain.scratch.data());
+    assay::bench::LinearCase plain = make(Kernels::reference, n_tokens);
+    linear_rows(Kernels::reference, plain.task, 0, kRows, plain.scratch.data());
     if (!same_bits(c, plain)) {
       std::fprintf(stderr, "ladder: %s differs from the reference\n", std::string(step).c_str());
       return 1;

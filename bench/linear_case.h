@@ -12,7 +12,7 @@ namespace assay::bench {
 
 struct LinearSetting {
   const quant::Format* format;
-  backend::cpu::KernelSet set;
+  Kernels set;
   int64_t tokens;
   int planes;  // 0: mode f32
   int64_t k, rows;

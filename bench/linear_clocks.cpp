@@ -64,8 +64,8 @@ void measure(const bench::LinearSetting& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) {
-    if (argc < 2 || backend::cpu::name(set) != argv[1]) continue;
+  for (const Kernels set : backend::cpu::kernel_sets()) {
+    if (argc < 2 || name(set) != argv[1]) continue;
     for (int i = 2; i < argc; ++i) {
       for (const quant::Format& format : quant::all_formats()) {
         if (tensor::traits(format.dtype).name != argv[i] || format.activation == quant::Activation::f32) continue;

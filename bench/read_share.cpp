@@ -11,6 +11,7 @@
 #include "backend/cpu/linear/linear_thread.h"
 #include "base/thread_pool.h"
 #include "linear_case.h"
+#include "read_bytes.h"
 
 namespace {
 
@@ -26,19 +27,6 @@ double seconds(base::ThreadPool& pool, Pass pass) {
   const double begin = now();
   pool.run(pool.n_threads(), [&](int64_t part, int) { pass(part); });
   return now() - begin;
-}
-
-void read(const std::byte* begin, const std::byte* end) {
-  using Line [[gnu::vector_size(64)]] = int64_t;
-  Line a{}, b{};
-  for (; begin + 128 <= end; begin += 128) {
-    Line first, second;
-    std::memcpy(&first, begin, 64);
-    std::memcpy(&second, begin + 64, 64);
-    a ^= first, b ^= second;
-  }
-  a ^= b;
-  asm volatile("" : : "m"(a));
 }
 
 double median(std::vector<double> values) {
@@ -61,7 +49,7 @@ void measure(base::ThreadPool& pool, const quant::Format& format, int planes, in
   std::vector<double> reading, computing, ratio;
   for (int i = 0; i < kPasses; ++i) {
     reading.push_back(seconds(pool, [&](int64_t part) {
-      read(c.task.weights + part * share * row_bytes, c.task.weights + (part + 1) * share * row_bytes);
+      bench::read_bytes(c.task.weights + part * share * row_bytes, c.task.weights + (part + 1) * share * row_bytes);
     }));
     computing.push_back(seconds(pool, [&](int64_t part) {
       backend::cpu::LinearThread(scratch[static_cast<size_t>(part)].data())

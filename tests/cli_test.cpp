@@ -214,6 +214,22 @@ TEST_F(CliTiny, TheEnvironmentSetsFlagsAndTheCommandLineWins) {
   EXPECT_EQ(logits({"--numerics", "exact"}, options).at("numerics").at("mode").as_string(), "exact");
 }
 
+TEST_F(CliTiny, KernelsMayNameARowOfTheirTable) {
+  expect_refusal(assay({"logits", path_, "--ids", "1", "--kernels", "sse2:vector"}), 2, "sse2:vector: needs auto");
+  expect_refusal(assay({"logits", path_, "--ids", "1", "--kernels", "auto:vector"}), 2, "the name of its set");
+  expect_refusal(assay({"logits", path_, "--ids", "1", "--kernels", "reference:vector"}), 2, "has no rows");
+#if defined(__x86_64__)
+  expect_refusal(assay({"plan", path_, "--kernels", "avx2:vectors"}), 2, "skinny of two");
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP() << "no AVX2 here";
+  ProgramOptions options;
+  options.environment = {{"ASSAY_KERNELS", "avx2:floats"}};
+  const json::object r = logits({}, options);
+  EXPECT_EQ(r.at("numerics").at("kernels").as_string(), "avx2:floats");
+  EXPECT_EQ(r.at("logits_digest"), logits({}).at("logits_digest"));
+  EXPECT_NE(assay({"plan", path_, "--kernels", "avx2:floats"}).out.find(" avx2 floats\n"), std::string::npos);
+#endif
+}
+
 TEST_F(CliTiny, IdsComeInEveryForm) {
   std::ofstream(folder_ / "ids.json") << R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]})";
   const ProgramResult r = assay({"logits", path_, "--ids-file", (folder_ / "ids.json").string(), "--json"});

@@ -53,7 +53,7 @@ ContextOptions context_options(const assay_context_options* given) {
   if (o.numerics != nullptr) options.numerics = parse_numerics(o.numerics);
   if (o.cache_k != nullptr) options.cache_k = parse_kv_type(o.cache_k);
   if (o.cache_v != nullptr) options.cache_v = parse_kv_type(o.cache_v);
-  if (o.kernels != nullptr) options.kernels = parse_kernels(o.kernels);
+  if (o.kernels != nullptr) set_kernels(options, o.kernels);
   if (o.backend != nullptr) options.backend = parse_backend(o.backend);
   if (o.split_mode != nullptr) set_split_mode(options, o.split_mode);
   if (o.devices != nullptr) options.devices.assign(o.devices, o.devices + o.n_devices);

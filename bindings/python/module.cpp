@@ -260,7 +260,7 @@ assay::ContextOptions context_options(py::dict values) {
   if (const auto name = taken<std::string>(values, "numerics")) o.numerics = assay::parse_numerics(*name);
   if (const auto name = taken<std::string>(values, "cache_k")) o.cache_k = assay::parse_kv_type(*name);
   if (const auto name = taken<std::string>(values, "cache_v")) o.cache_v = assay::parse_kv_type(*name);
-  if (const auto name = taken<std::string>(values, "kernels")) o.kernels = assay::parse_kernels(*name);
+  if (const auto name = taken<std::string>(values, "kernels")) assay::set_kernels(o, *name);
   if (const auto name = taken<std::string>(values, "backend")) o.backend = assay::parse_backend(*name);
   refuse_others(values);
   return o;

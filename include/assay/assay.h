@@ -110,7 +110,7 @@ typedef struct assay_context_options {
   const char* numerics;  // "exact", "f32", "fast", "oracle"
   const char* cache_k;   // "f16", "q8_0", "f32"
   const char* cache_v;
-  const char* kernels;         // "auto", "reference", "avx2", ...
+  const char* kernels;         // "auto", "reference", "avx2", ..., "avx2:vector"
   const char* backend;         // "cpu" (the default), "cuda", "vulkan", "auto"
   const char* split_mode;      // "layer", "tensor"
   const int32_t* devices;      // n_devices of them; NULL: the first

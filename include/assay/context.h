@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "assay/kernels.h"
 #include "assay/model.h"
 
 namespace assay {
@@ -31,17 +32,14 @@ enum class Backend { automatic, cpu, cuda, vulkan };
 // tensor: each has some of the heads and some of the rows of every matrix, and they work at the same time. Nothing of
 // this changes a bit.
 enum class SplitMode { layer, tensor };
-enum class Kernels { best, reference, avx2, avx512, neon, neon_i8mm };  // best: the best that the machine can run
 
 // By the names that flags have: "auto", "cpu", "cuda", "vulkan"; "exact", "f32", "fast", "oracle"; "f16", "q8_0",
-// "f32"; "auto", "reference", "avx2", "avx512", "neon", "neon-i8mm". parse_x: Error(bad_request) that lists the names.
+// "f32". parse_x: Error(bad_request) that lists the names.
 std::string_view name(Numerics numerics) noexcept;
 std::string_view name(KvType type) noexcept;
-std::string_view name(Kernels kernels) noexcept;
 std::string_view name(Backend backend) noexcept;
 Numerics parse_numerics(std::string_view text);
 KvType parse_kv_type(std::string_view text);
-Kernels parse_kernels(std::string_view text);
 Backend parse_backend(std::string_view text);
 
 struct ContextOptions {
@@ -56,6 +54,7 @@ struct ContextOptions {
   KvType cache_k = KvType::f16;
   KvType cache_v = KvType::f16;
   Kernels kernels = Kernels::best;
+  std::string kernel_row = {};  // of the set, which must be named then (KernelChoice); empty: by the set's table
   Backend backend = Backend::cpu;
   // Of backend automatic, cuda or vulkan. n_gpu_layers (-ngl): the last N layers and the output run on the GPU, the
   // others on the CPU; -1 or at least the model's layers: all of them; 0: the CPU. devices: the GPUs by number that
@@ -84,6 +83,8 @@ struct ContextOptions {
   // other. Called while the context is made, by the thread that makes it.
   std::function<void(int64_t done, int64_t total)> on_load = {};
 };
+
+void set_kernels(ContextOptions& options, std::string_view text);  // as parse_kernel_choice reads it
 
 // The options with one thing changed: the numerics to "exact/15" (also "exact"), "exact/8", "f32", "fast" or "oracle",
 // or, with the same bits as before, the kernels to "reference" or another set, the backend to "cpu", "cuda" or

@@ -92,8 +92,7 @@ std::string network_file_system(long type) {
 MachineFacts read_machine(const std::string& root) {
   MachineFacts facts;
   facts.features = features_of(root);
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets())
-    facts.kernels.emplace_back(backend::cpu::name(set));
+  for (const Kernels set : backend::cpu::kernel_sets()) facts.kernels.emplace_back(name(set));
   facts.n_processors = static_cast<int>(base::allowed_processors().size());
   facts.n_cores = base::physical_cores();
   facts.n_processors_online = std::max(online_processors(root), facts.n_processors);

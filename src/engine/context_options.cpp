@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "backend/cpu/linear/linear_table.h"
 #include "backend/cpu/runtime/cpu_executor.h"
 #include "backend/cuda/cuda.h"
 #include "backend/oracle/oracle_executor.h"
@@ -36,12 +37,6 @@ constexpr Names<Numerics, 4> kNumerics{
 constexpr Names<KvType, 3> kKvTypes{{{KvType::f16, "f16"}, {KvType::q8_0, "q8_0"}, {KvType::f32, "f32"}}};
 constexpr Names<Backend, 4> kBackends{
     {{Backend::automatic, "auto"}, {Backend::cpu, "cpu"}, {Backend::cuda, "cuda"}, {Backend::vulkan, "vulkan"}}};
-constexpr Names<Kernels, 6> kKernels{{{Kernels::best, "auto"},
-                                      {Kernels::reference, "reference"},
-                                      {Kernels::avx2, "avx2"},
-                                      {Kernels::avx512, "avx512"},
-                                      {Kernels::neon, "neon"},
-                                      {Kernels::neon_i8mm, "neon-i8mm"}}};
 
 template <class Enum, size_t n>
 std::string_view name_in(const Names<Enum, n>& names, Enum wanted) noexcept {
@@ -71,12 +66,16 @@ void require_range(std::string_view what, int64_t found, int64_t min, int64_t ma
 
 std::string_view name(Numerics numerics) noexcept { return name_in(kNumerics, numerics); }
 std::string_view name(KvType type) noexcept { return name_in(kKvTypes, type); }
-std::string_view name(Kernels kernels) noexcept { return name_in(kKernels, kernels); }
 std::string_view name(Backend backend) noexcept { return name_in(kBackends, backend); }
 Numerics parse_numerics(std::string_view text) { return parse_in(kNumerics, "numerics", text); }
 KvType parse_kv_type(std::string_view text) { return parse_in(kKvTypes, "cache type", text); }
-Kernels parse_kernels(std::string_view text) { return parse_in(kKernels, "kernels", text); }
 Backend parse_backend(std::string_view text) { return parse_in(kBackends, "backend", text); }
+
+void set_kernels(ContextOptions& options, std::string_view text) {
+  KernelChoice choice = parse_kernel_choice(text);
+  options.kernels = choice.set;
+  options.kernel_row = std::move(choice.row);
+}
 
 std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view mode) {
   if (mode == "exact" || mode == "exact/15" || mode == "exact/8") {
@@ -88,19 +87,22 @@ std::optional<ContextOptions> with_mode(ContextOptions options, std::string_view
     if (text != mode) continue;
     options.numerics = value;
     if (value == Numerics::oracle) options.backend = Backend::cpu;
-    if (value == Numerics::fast) options.backend = Backend::cuda, options.kernels = Kernels::best;
+    if (value == Numerics::fast) {
+      options.backend = Backend::cuda;
+      set_kernels(options, "auto");
+    }
     return options;
   }
-  for (const auto& [value, text] : kKernels) {
-    if (text != mode || value == Kernels::best) continue;
-    options.kernels = value;
+  for (const Kernels value : all_kernels()) {
+    if (name(value) != mode || value == Kernels::best) continue;
+    set_kernels(options, mode);
     options.backend = Backend::cpu;
     return options;
   }
   for (const auto& [value, text] : kBackends) {
     if (text != mode || value == Backend::automatic) continue;
     options.backend = value;
-    if (value != Backend::cpu) options.kernels = Kernels::best;
+    if (value != Backend::cpu) set_kernels(options, "auto");
     return options;
   }
   return std::nullopt;
@@ -230,13 +232,11 @@ ops::CacheType cache_type(KvType type) {
   throw Error(Errc::bad_request, "cache type: not one of f16, q8_0, f32");
 }
 
-backend::cpu::KernelSet kernel_set(Kernels kernels) {
-  if (kernels == Kernels::best) return backend::cpu::best_kernel_set();
+Kernels runnable(Kernels kernels) {
+  if (backend::cpu::can_run(kernels)) return backend::cpu::resolved(kernels);
   std::string known;
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets()) {
-    if (backend::cpu::name(set) == name(kernels)) return set;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", backend::cpu::name(set));
-  }
+  for (const Kernels set : backend::cpu::kernel_sets())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name(set));
   throw Error(Errc::bad_request, fmt::format("kernels: this machine cannot run {}; it has {}", name(kernels), known));
 }
 
@@ -361,14 +361,17 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
   };
   if (options.numerics == Numerics::oracle)
     return {replaying(backend::oracle::make_oracle_executor(plan, executor, pool)), "oracle"};
-  const backend::cpu::KernelSet set = kernel_set(options.kernels);
+  const Kernels set = runnable(options.kernels);
+  const std::string_view row =
+      options.kernel_row.empty() ? std::string_view() : backend::cpu::require_row(options.kernels, options.kernel_row);
   if (options.backend == Backend::cuda && options.split_mode == SplitMode::tensor)
     return make_sharded(plan, executor, options.devices);
   const Placement placement = place_layers(options, model.n_layers());
   std::string notes;  // of devices
   const auto make = [&](const ops::Plan& part, int i) {
     const int device = placement.devices[static_cast<size_t>(i)];
-    if (device == kCpu) return backend::cpu::make_cpu_executor(part, executor, {set}, pool);
+    if (device == kCpu)
+      return backend::cpu::make_cpu_executor(part, executor, {.kernels = set, .kernel_row = row}, pool);
     if (options.backend != Backend::vulkan) return backend::cuda::make_cuda_executor(part, executor, device);
     std::string note;
     std::unique_ptr<ops::Executor> made = backend::vulkan::make_vulkan_executor(part, executor, device, pool, note);
@@ -376,7 +379,8 @@ ChosenExecutor make_executor(const Model& model, const ContextOptions& options, 
     return made;
   };
   std::string kernels =
-      describe(placement, model.n_layers(), std::string(backend::cpu::name(set)), name(options.backend));
+      describe(placement, model.n_layers(), row.empty() ? std::string(name(set)) : fmt::format("{}:{}", name(set), row),
+               name(options.backend));
   std::unique_ptr<ops::Executor> made =
       placement.borders.empty() ? make(plan, 0) : make_split_executor(plan, executor, placement.borders, make);
   return {replaying(std::move(made)), kernels + notes};

@@ -21,7 +21,7 @@ bool has_pages(const ContextOptions& resolved,
 std::string_view why_no_pages(const ContextOptions& resolved,
                               const Model& model) noexcept;  // what the cache is then; empty where it has them
 
-backend::cpu::KernelSet kernel_set(Kernels kernels);  // Error(bad_request) for one that this machine cannot run
+Kernels runnable(Kernels kernels);  // which those are here; Error(bad_request) for one that this machine cannot run
 
 // As an executor is told them. options: as resolve() gives them.
 ops::ExecutorOptions executor_options(const ContextOptions& options);

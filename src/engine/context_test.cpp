@@ -309,9 +309,7 @@ TEST(ContextOptionNames, ReadBack) {
   for (const Numerics value : {Numerics::exact, Numerics::f32, Numerics::fast, Numerics::oracle})
     EXPECT_EQ(parse_numerics(name(value)), value);
   for (const KvType value : {KvType::f16, KvType::q8_0, KvType::f32}) EXPECT_EQ(parse_kv_type(name(value)), value);
-  for (const Kernels value :
-       {Kernels::best, Kernels::reference, Kernels::avx2, Kernels::avx512, Kernels::neon, Kernels::neon_i8mm})
-    EXPECT_EQ(parse_kernels(name(value)), value);
+  for (const Kernels value : all_kernels()) EXPECT_EQ(parse_kernels(name(value)), value);
   try {
     parse_kv_type("q4_0");
     FAIL() << "no error";

@@ -84,7 +84,7 @@ MachineLimits measure_limits(const Context& context) {
   base::ThreadPool pool(options.n_threads, options.pin_threads);
   limits.read_bandwidth = measure_read_bandwidth(pool);
   if (options.numerics == Numerics::oracle) return limits;
-  const backend::cpu::PeakLoops loops = backend::cpu::peak_loops(engine::kernel_set(options.kernels));
+  const backend::cpu::PeakLoops loops = backend::cpu::peak_loops(engine::runnable(options.kernels));
   limits.byte_products = measure_peak(pool, loops.bytes);
   limits.float_multiply_adds = measure_peak(pool, loops.floats);
   limits.byte_instructions = loops.bytes.instructions;

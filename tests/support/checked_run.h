@@ -23,7 +23,7 @@ struct CheckedSetting {
   bool oracle = false, weights_as_f32 = false;
   int planes = 2;
   ops::CacheType cache = ops::CacheType::f16;
-  backend::cpu::KernelSet kernels = backend::cpu::best_kernel_set();
+  Kernels kernels = backend::cpu::best_kernel_set();
 
   bounds::Declared declared() const {
     bounds::Declared d;

@@ -62,6 +62,7 @@ struct Way {
   int64_t n_gpu_layers = -1;
   std::vector<int> devices = {};
   SplitMode split_mode = SplitMode::layer;
+  std::string kernel_row = {};
 
   std::string name() const {
     const std::string split = n_gpu_layers < 0 && devices.empty()
@@ -70,16 +71,13 @@ struct Way {
                                         std::to_string(devices.size()) + " named devices" +
                                         (split_mode == SplitMode::tensor ? ", tensor" : "");
     return std::string(assay::name(backend)) + split + ", " + std::to_string(n_threads) + " threads, ubatch " +
-           std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) + ", " +
-           std::to_string(std::max<size_t>(1, pieces.size())) + " calls";
+           std::to_string(n_ubatch) + ", " + std::string(assay::name(kernels)) +
+           (kernel_row.empty() ? "" : ":" + kernel_row) + ", " + std::to_string(std::max<size_t>(1, pieces.size())) +
+           " calls";
   }
 };
 
-inline bool can_run(Kernels kernels) {
-  return kernels == Kernels::best || std::ranges::any_of(backend::cpu::kernel_sets(), [&](auto set) {
-           return backend::cpu::name(set) == name(kernels);
-         });
-}
+inline bool can_run(Kernels kernels) { return backend::cpu::can_run(kernels); }
 
 inline std::vector<size_t> random_pieces(size_t n_tokens, uint64_t seed) {
   Random random(seed);
@@ -142,6 +140,7 @@ inline Digests run_digests(const std::shared_ptr<const Model>& model, std::span<
   options.activation_bits = setting.activation_bits;
   options.cache_k = options.cache_v = setting.cache;
   options.kernels = way.kernels;
+  options.kernel_row = way.kernel_row;
   options.backend = way.backend;
   options.n_gpu_layers = way.n_gpu_layers;
   options.devices = way.devices;

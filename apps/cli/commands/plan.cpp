@@ -136,9 +136,11 @@ int plan_command(const Arguments& arguments) {
   std::string kernels;
   model.add(flags);
   flags.value("--tokens", n_tokens, "N", "Tokens of the run whose bytes and multiply-adds are counted").at_least(1);
-  flags.choice("--kernels", kernels, "SET", kernel_set_names(),
-               "The kernel of each operation, by the number of tokens; of a set: auto, reference, avx2, avx512, neon, "
-               "neon-i8mm");
+  flags
+      .choice("--kernels", kernels, "SET", kernel_set_names(),
+              "The kernel of each operation, by the number of tokens; of a set: auto, reference, avx2, avx512, neon, "
+              "neon-i8mm; avx2:vector: with a row of its table first")
+      .with_part(':');
   ShownPlan shown;
   flags
       .value("--card", shown.card, "NAME",

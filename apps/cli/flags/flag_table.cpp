@@ -52,6 +52,11 @@ std::string head_of(const FlagFacts& flag) {
 
 }  // namespace
 
+bool FlagFacts::is_choice(const std::string& value) const {
+  const std::string whole = part_mark == 0 ? value : value.substr(0, value.find(part_mark));
+  return std::find(choices.begin(), choices.end(), whole) != choices.end();
+}
+
 std::string variable_of(const std::string& name) {
   if (!name.starts_with("--")) return {};
   std::string variable = "ASSAY_" + name.substr(2);

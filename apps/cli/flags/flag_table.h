@@ -14,9 +14,12 @@ struct FlagFacts {
   std::string group;                 // the title it stands under
   std::string default_value;         // empty: none
   std::vector<std::string> choices;  // the words its value can be; empty: any
+  char part_mark = 0;                // a choice may have more behind it: "avx2:vector"; 0: not
   bool value_optional = false;       // "--color" and "--color on": the next word is its value only where it is a choice
   bool repeatable = false;
   bool habit = false;  // accepted because other programs have it, without effect
+
+  bool is_choice(const std::string& value) const;
 };
 
 struct ArgumentFacts {

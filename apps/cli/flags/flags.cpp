@@ -148,6 +148,10 @@ Flags::Declared& Flags::Declared::one_of(std::vector<std::string> choices) {
   state_->facts.choices = std::move(choices);
   return *this;
 }
+Flags::Declared& Flags::Declared::with_part(char mark) {
+  state_->facts.part_mark = mark;
+  return *this;
+}
 Flags::Declared& Flags::Declared::between(int64_t smallest, int64_t largest) {
   state_->range = {smallest, largest};
   return *this;
@@ -343,8 +347,7 @@ void Flags::take_words(const std::vector<std::string>& arguments, std::vector<Wo
     } else if (facts.kind.empty()) {
       found.value = switches_off ? "0" : "1";
     } else if (facts.value_optional) {
-      const bool follows = i + 1 < arguments.size() && std::find(facts.choices.begin(), facts.choices.end(),
-                                                                 arguments[i + 1]) != facts.choices.end();
+      const bool follows = i + 1 < arguments.size() && facts.is_choice(arguments[i + 1]);
       found.value = follows ? arguments[++i] : facts.choices.front();
     } else {
       if (i + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value after it: {}", name, facts.kind));
@@ -357,8 +360,7 @@ void Flags::take_words(const std::vector<std::string>& arguments, std::vector<Wo
 void Flags::assign(Declared::State& flag, const std::string& name, const std::string& value) {
   const FlagFacts& facts = flag.facts;
   try {
-    if (!facts.choices.empty() && std::find(facts.choices.begin(), facts.choices.end(), value) == facts.choices.end())
-      throw Need{listed(facts.choices)};
+    if (!facts.choices.empty() && !facts.is_choice(value)) throw Need{listed(facts.choices)};
     if (flag.range) {
       const int64_t n = whole(value);
       if (n < flag.range->first || n > flag.range->second) throw Need{range_text(*flag.range)};

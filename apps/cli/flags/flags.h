@@ -34,6 +34,7 @@ class Flags {
     Declared& one_of(std::vector<std::string> choices);    // else UsageError that lists them
     Declared& between(int64_t smallest, int64_t largest);  // of a whole number
     Declared& at_least(int64_t smallest);
+    Declared& with_part(char mark);              // each choice also with more behind this mark, which the command reads
     Declared& shows(std::string default_value);  // in help, where the target does not hold it
 
    private:

@@ -95,7 +95,11 @@ void RuntimeFlags::add_lists(Flags& flags, RuntimeLists& lists) {
   flags.value(kGpuLayerNames, lists.gpu_layers, "N,...", std::string(kAboutGpuLayers) + "." + kList);
 }
 
-std::vector<std::string> kernel_set_names() { return {"auto", "reference", "avx2", "avx512", "neon", "neon-i8mm"}; }
+std::vector<std::string> kernel_set_names() {
+  std::vector<std::string> names;
+  for (const Kernels kernels : all_kernels()) names.emplace_back(name(kernels));
+  return names;
+}
 
 void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeLists* lists) {
   flags.group("Running");
@@ -134,8 +138,13 @@ void RuntimeFlags::add(Flags& flags, const std::string& about_n_ctx, RuntimeList
   flags.value("-ts,--tensor-split", tensor_split, "LIST",
               "How much of the layers each GPU of the list has, e.g. 3,1; with --split-mode tensor all have the same");
   if (has_kernels_flag) {
-    flags.value("--kernels", kernels, "SET", "auto, reference, avx2, avx512, neon or neon-i8mm. Never changes a result")
-        .one_of(kernel_set_names());
+    flags
+        .value(
+            "--kernels", kernels, "SET",
+            "auto, reference, avx2, avx512, neon or neon-i8mm; avx2:vector: a row of its table first. Never changes a "
+            "result")
+        .one_of(kernel_set_names())
+        .with_part(':');
   }
   flags.on("--pin-threads", pin, "Binds each thread to one processor");
   flags.on("-v,--verbose", verbose, "Says on standard error what runs, and which ASSAY_ variables no flag has");
@@ -249,7 +258,7 @@ ContextOptions RuntimeFlags::options() const {
   o.activation_bits = static_cast<int>(activations);
   o.cache_k = parse_kv_type(cache_k);
   o.cache_v = parse_kv_type(cache_v);
-  o.kernels = parse_kernels(kernels);
+  set_kernels(o, kernels);
   o.backend = backend == "hybrid-f32" ? Backend::cpu : parse_backend(backend);
   o.n_gpu_layers = std::max<int64_t>(-1, n_gpu_layers.value_or(-1));
   choose_devices(o);

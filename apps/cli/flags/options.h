@@ -33,7 +33,7 @@ struct RuntimeLists {
   std::optional<std::string> gpu_layers;
 };
 
-std::vector<std::string> kernel_set_names();  // what --kernels takes
+std::vector<std::string> kernel_set_names();  // what --kernels takes, a row after a colon too
 
 // Where and how numbers are computed.
 struct RuntimeFlags {

@@ -36,8 +36,7 @@ DeviceList list_devices(bool probe) {
   processor.name = processor_name();
   if (processor.name.empty()) processor.name = "processor";  // ARM's kernels tell no name
   processor.detail = fmt::format("{} cores, kernels", base::physical_cores());
-  for (const backend::cpu::KernelSet set : backend::cpu::kernel_sets())
-    processor.detail += fmt::format(" {}", backend::cpu::name(set));
+  for (const Kernels set : backend::cpu::kernel_sets()) processor.detail += fmt::format(" {}", name(set));
   const int64_t page = sysconf(_SC_PAGESIZE);
   processor.memory_bytes = sysconf(_SC_PHYS_PAGES) * page;
   // Pages that cache files are free for whoever needs them.

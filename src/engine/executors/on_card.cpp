@@ -18,7 +18,7 @@ ContextOptions resolved(const Model& model, const ContextOptions& asked) {
   options.device_shares.clear();
   options.split_mode = SplitMode::layer;
   options.n_gpu_layers = -1;
-  options.kernels = Kernels::best;
+  set_kernels(options, "auto");
   if (asked.numerics == Numerics::fast) {
     options.numerics = Numerics::exact;
     if (asked.activation_bits == 16) options.activation_bits = 15;

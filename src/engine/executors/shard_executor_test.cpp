@@ -17,7 +17,6 @@
 namespace assay::engine {
 namespace {
 
-using backend::cpu::KernelSet;
 using test::CpuShards, test::options_of, test::run_all, test::Seen;
 
 TEST(ShardExecutor, AnyNumberOfShardsHasTheBitsOfOneExecutor) {
@@ -36,7 +35,7 @@ TEST(ShardExecutor, AnyNumberOfShardsHasTheBitsOfOneExecutor) {
         const Seen expected = run_all(*whole, true);
         for (const int n : {2, 3, 4, 8}) {
           if (n > 2 && (cache != ops::CacheType::f16 || as_f32 || planes == 1)) continue;
-          CpuShards shards(tiny.plan, options, n, n == 3 ? KernelSet::reference : best);
+          CpuShards shards(tiny.plan, options, n, n == 3 ? Kernels::reference : best);
           EXPECT_TRUE(run_all(*shards, true) == expected)
               << shape.d_model << " " << static_cast<int>(cache) << as_f32 << planes << ", " << n << " shards";
         }

@@ -15,7 +15,6 @@
 namespace assay::engine {
 namespace {
 
-using backend::cpu::KernelSet;
 using test::options_of, test::run_all, test::Seen;
 
 TEST(SplitExecutor, EverySplitHasTheBitsOfOneExecutor) {
@@ -31,7 +30,7 @@ TEST(SplitExecutor, EverySplitHasTheBitsOfOneExecutor) {
         const Seen expected = run_all(*whole, true);
         for (const std::vector<int32_t>& borders : {std::vector<int32_t>{1}, {3}, {1, 2, 3}}) {
           const auto make = [&](const ops::Plan& part, int i) {
-            return backend::cpu::make_cpu_executor(part, options, {i % 2 == 0 ? KernelSet::reference : best}, pool);
+            return backend::cpu::make_cpu_executor(part, options, {i % 2 == 0 ? Kernels::reference : best}, pool);
           };
           const auto split = make_split_executor(tiny.plan, options, borders, make);
           EXPECT_TRUE(run_all(*split, true) == expected)

@@ -30,7 +30,6 @@
 namespace assay::engine {
 namespace {
 
-using backend::cpu::KernelSet;
 using test::options_of, test::run_all, test::Seen;
 using ::testing::HasSubstr;
 
@@ -122,7 +121,7 @@ TEST(SparseModels, ThatChooseEverythingHaveTheBitsOfPlainAttention) {
   for (const char* name : {"deepseek32", "glmdsa", "minimaxm3-blocks"}) {
     const bool by_blocks = std::string(name) == "minimaxm3-blocks";
     const auto all = with_top_k(name, 48), few = with_top_k(name, by_blocks ? 1 : 5);
-    for (const KernelSet set : {KernelSet::reference, backend::cpu::best_kernel_set()}) {
+    for (const Kernels set : {Kernels::reference, backend::cpu::best_kernel_set()}) {
       const ops::ExecutorOptions options = options_of(ops::CacheType::f16, false, 2);
       const auto seen = [&](const ops::Plan& plan) {
         return run_all(*backend::cpu::make_cpu_executor(plan, options, {set}, pool), false);
@@ -145,7 +144,7 @@ TEST(SparseModels, OnSeveralExecutorsHaveTheBitsOfOne) {
       const ops::ExecutorOptions options = options_of(as_f32 ? ops::CacheType::f32 : ops::CacheType::f16, as_f32, 2);
       const Seen expected = run_all(*backend::cpu::make_cpu_executor(plan, options, {best}, pool), true);
       const auto make = [&](const ops::Plan& part, int i) {
-        return backend::cpu::make_cpu_executor(part, options, {i == 0 ? KernelSet::reference : best}, pool);
+        return backend::cpu::make_cpu_executor(part, options, {i == 0 ? Kernels::reference : best}, pool);
       };
       EXPECT_TRUE(run_all(*make_split_executor(plan, options, std::vector<int32_t>{1}, make), true) == expected)
           << name << " in two parts";

@@ -19,7 +19,6 @@
 namespace assay::engine {
 namespace {
 
-using backend::cpu::KernelSet;
 using test::options_of, test::run_all, test::Seen, test::ToyKind;
 
 ops::ExecutorOptions usual_options() { return options_of(ops::CacheType::f16, false, 2); }
@@ -34,7 +33,7 @@ struct ToyPlan {
 
 Seen seen_by_reference(const ToyPlan& toy) {
   base::ThreadPool pool(1);
-  return run_all(*backend::cpu::make_cpu_executor(toy.tiny.plan, usual_options(), {KernelSet::reference}, pool), true);
+  return run_all(*backend::cpu::make_cpu_executor(toy.tiny.plan, usual_options(), {Kernels::reference}, pool), true);
 }
 
 TEST(ToyOp, ComputesWhatItSays) {
@@ -81,7 +80,7 @@ TEST(ToyOp, RunsByEverySetAndNumberOfThreadsAndIsSaidToBeBorrowed) {
   for (const ToyKind kind : test::kToyKinds) {
     const ToyPlan toy(kind);
     const Seen expected = seen_by_reference(toy);
-    for (const KernelSet set : backend::cpu::kernel_sets()) {
+    for (const Kernels set : backend::cpu::kernel_sets()) {
       for (const int n_threads : {1, 3}) {
         base::ThreadPool pool(n_threads);
         const auto executor = backend::cpu::make_cpu_executor(toy.tiny.plan, usual_options(), {set}, pool);
@@ -90,7 +89,7 @@ TEST(ToyOp, RunsByEverySetAndNumberOfThreadsAndIsSaidToBeBorrowed) {
         const auto uses = executor->kernels_of(toy.at);
         ASSERT_EQ(uses.size(), 1u);
         EXPECT_EQ(uses[0].name, "reference");
-        EXPECT_EQ(uses[0].borrowed, set != KernelSet::reference);
+        EXPECT_EQ(uses[0].borrowed, set != Kernels::reference);
       }
     }
   }

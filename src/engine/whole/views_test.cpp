@@ -31,8 +31,6 @@
 namespace assay::engine {
 namespace {
 
-using backend::cpu::KernelSet;
-
 struct Family {
   const char* name;
   std::vector<std::string> places;
@@ -121,9 +119,9 @@ test::Seen seen(const ops::Plan& plan, bool as_f32, const backend::cpu::CpuOptio
 
 void expect_no_bit_changed(const ops::Plan& plan) {
   for (const bool as_f32 : {false, true}) {
-    const test::Seen copied = seen(plan, as_f32, {.kernels = KernelSet::reference, .with_views = false}, 1);
+    const test::Seen copied = seen(plan, as_f32, {.kernels = Kernels::reference, .with_views = false}, 1);
     ASSERT_FALSE(copied.values.empty());
-    for (const KernelSet set : backend::cpu::kernel_sets())
+    for (const Kernels set : backend::cpu::kernel_sets())
       EXPECT_TRUE(seen(plan, as_f32, {.kernels = set}, as_f32 ? 1 : 3) == copied) << name(set);
   }
 }

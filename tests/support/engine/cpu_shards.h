@@ -17,7 +17,7 @@ class CpuShards {
   using Executor = std::unique_ptr<ops::Executor>;
   using Wrap = std::function<Executor(Executor, int i_shard)>;
   CpuShards(
-      const ops::Plan& plan, const ops::ExecutorOptions& options, int n, backend::cpu::KernelSet set,
+      const ops::Plan& plan, const ops::ExecutorOptions& options, int n, Kernels set,
       const Wrap& wrap = [](Executor e, int) { return e; }) {
     executor_ =
         engine::make_shard_executor(plan, options, n, [&](const ops::Plan& shard, int i, base::Barrier& barrier) {

@@ -51,7 +51,8 @@ ExpertSteps::ExpertSteps(const RunState& state, const ops::ExecutorOptions& opti
     x_bytes_ = std::max(x_bytes_, base::round_up(static_cast<size_t>(n * op->d_in) * sizeof(float), 64));
     y_bytes_ = std::max(y_bytes_, base::round_up(static_cast<size_t>(n * op->d_out) * sizeof(float), 64));
     const LinearTask task = task_of(*op);
-    const LinearChoice& choice = choices_.emplace(op, LinearChoice(state.kernel_set, task)).first->second;
+    const LinearChoice& choice =
+        choices_.emplace(op, LinearChoice(state.kernel_set, task, state.kernel_row)).first->second;
     scratch_bytes_ = std::max(scratch_bytes_, choice.scratch_bytes(task));
     if (!task.as_f32)
       integer_bytes = std::max(integer_bytes, quant::activations_bytes(task.x.kind, options.planes, n, op->d_in));

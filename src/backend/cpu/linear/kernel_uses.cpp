@@ -10,20 +10,20 @@
 namespace assay::backend::cpu {
 namespace {
 
-std::vector<ops::KernelUse> uses_of(KernelSet set, const LinearChoice& choice) {
+std::vector<ops::KernelUse> uses_of(Kernels set, const LinearChoice& choice) {
   std::vector<ops::KernelUse> uses;
   for (const LinearRange& range : choice.ranges()) {
     const bool has_kernel = range.kernel.is_there();
     const std::string use = has_kernel ? std::string(name(set)) + " " + std::string(range.name) : "reference";
     uses.push_back({range.tokens_min, range.tokens_max == kAnyTokens ? 0 : range.tokens_max, use,
-                    !has_kernel && set != KernelSet::reference});
+                    !has_kernel && set != Kernels::reference});
   }
   return uses;
 }
 
 // An op with one kernel for any number of tokens, or none.
-std::vector<ops::KernelUse> use_of(KernelSet set, bool is_borrowed) {
-  const bool borrowed = is_borrowed && set != KernelSet::reference;
+std::vector<ops::KernelUse> use_of(Kernels set, bool is_borrowed) {
+  const bool borrowed = is_borrowed && set != Kernels::reference;
   return {{1, 0, borrowed ? "reference" : std::string(name(set)), borrowed}};
 }
 

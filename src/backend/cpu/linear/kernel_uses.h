@@ -14,7 +14,7 @@ namespace assay::backend::cpu {
 // What an executor made of its plan.
 struct Lowered {
   const ops::Plan& plan;
-  KernelSet set;
+  Kernels set;
   const Schedule& schedule;
   const std::vector<LinearStep>& linear_steps;  // one per step, empty where it is none
   const ExpertSteps& experts;

@@ -23,8 +23,8 @@ void linear_rows_reference(const LinearTask& task, int64_t row_begin, int64_t ro
   }
 }
 
-std::vector<KernelSet> find_sets() {
-  std::vector<KernelSet> sets = {KernelSet::reference};
+std::vector<Kernels> find_sets() {
+  std::vector<Kernels> sets = {Kernels::reference};
   for (const KernelSetParts& functions : sets_of_build()) {
     if (functions.can_run()) sets.push_back(functions.set);
   }
@@ -33,25 +33,14 @@ std::vector<KernelSet> find_sets() {
 
 }  // namespace
 
-std::string_view name(KernelSet set) noexcept {
-  switch (set) {
-    case KernelSet::reference: return "reference";
-    case KernelSet::avx2: return "avx2";
-    case KernelSet::avx512: return "avx512";
-    case KernelSet::neon: return "neon";
-    case KernelSet::neon_i8mm: return "neon-i8mm";
-  }
-  return "?";
-}
-
-std::span<const KernelSet> kernel_sets() noexcept {
-  static const std::vector<KernelSet> sets = find_sets();
+std::span<const Kernels> kernel_sets() noexcept {
+  static const std::vector<Kernels> sets = find_sets();
   return sets;
 }
 
-const KernelSetParts* functions_of(KernelSet set) noexcept {
+const KernelSetParts* functions_of(Kernels set) noexcept {
   for (const KernelSetParts& functions : sets_of_build()) {
-    if (functions.set == set) return &functions;
+    if (functions.set == resolved(set)) return &functions;
   }
   return nullptr;
 }
@@ -77,15 +66,13 @@ void LinearThread::rows(const LinearRange& range, const LinearTask& task, int64_
   }
 }
 
-void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) {
+void linear_rows(Kernels set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch) {
   LinearThread(scratch).rows(LinearChoice(set, task).at(task.n_tokens), task, row_begin, row_end);
 }
 
-size_t linear_scratch_bytes(KernelSet set, const LinearTask& task) {
-  return LinearChoice(set, task).scratch_bytes(task);
-}
+size_t linear_scratch_bytes(Kernels set, const LinearTask& task) { return LinearChoice(set, task).scratch_bytes(task); }
 
-void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+void quantise_rows(Kernels set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
                    int64_t row_end) noexcept {
   if (const KernelSetParts* functions = functions_of(set)) return functions->quantise_rows(x, out, row_begin, row_end);
   for (int64_t r = row_begin; r < row_end; ++r) quant::quantise_row_ref(x.row(r), out, r);

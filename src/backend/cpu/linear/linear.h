@@ -7,29 +7,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
+#include "assay/kernels.h"
 #include "quant/activations.h"
 #include "quant/format.h"
 #include "tensor/view.h"
 
 namespace assay::backend::cpu {
 
-// Families of kernels; each needs what its name says of the processor.
-enum class KernelSet {
-  reference,  // the scalar contract
-  avx2,       // AVX2, FMA, F16C
-  avx512,     // AVX-512 F, BW, VL, DQ, VNNI
-  neon,       // 64-bit ARM with the dot product instructions (ARMv8.2)
-  neon_i8mm,  // the same with the matrix instructions for bytes (ARMv8.6)
-};
-
-std::string_view name(KernelSet set) noexcept;
-
 // The sets that this processor and operating system can run: the reference first, the best one last.
-std::span<const KernelSet> kernel_sets() noexcept;
-inline KernelSet best_kernel_set() noexcept { return kernel_sets().back(); }
-inline bool can_run(KernelSet set) noexcept { return std::ranges::find(kernel_sets(), set) != kernel_sets().end(); }
+std::span<const Kernels> kernel_sets() noexcept;
+inline Kernels best_kernel_set() noexcept { return kernel_sets().back(); }
+inline Kernels resolved(Kernels set) noexcept { return set == Kernels::best ? best_kernel_set() : set; }
+inline bool can_run(Kernels set) noexcept {
+  return std::ranges::find(kernel_sets(), resolved(set)) != kernel_sets().end();
+}
 
 // y[t, r] = dot(weights row r, activation row t) + bias[r]. Views into memory of the caller, which must outlive the
 // calls.
@@ -48,11 +40,11 @@ struct LinearTask {
 
 // For one product alone, by the set's kernel for so many tokens (linear_table.h): writes y[:, row_begin..row_end).
 // scratch: aligned to 64.
-void linear_rows(KernelSet set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch);
-size_t linear_scratch_bytes(KernelSet set, const LinearTask& task);  // holds for any number of tokens up to the task's
+void linear_rows(Kernels set, const LinearTask& task, int64_t row_begin, int64_t row_end, std::byte* scratch);
+size_t linear_scratch_bytes(Kernels set, const LinearTask& task);  // holds for any number of tokens up to the task's
 
 // Quantises rows [row_begin, row_end) of x [n, out.k] into the same rows of out; the bits of quant::quantise_row_ref.
-void quantise_rows(KernelSet set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
+void quantise_rows(Kernels set, tensor::ConstMat x, const quant::Activations& out, int64_t row_begin,
                    int64_t row_end) noexcept;
 
 }  // namespace assay::backend::cpu

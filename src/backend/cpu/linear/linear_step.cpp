@@ -70,7 +70,7 @@ LinearStep make_linear_step(const RunState& state, const Step& step, const ops::
   for (const LinearWork& work : step.linears) {
     const auto& op = state.plan.ops[static_cast<size_t>(work.op)].get<ops::Linear>();
     made.tasks.push_back(make_task(state, op, work, options));
-    made.choices.emplace_back(state.kernel_set, made.tasks.back());
+    made.choices.emplace_back(state.kernel_set, made.tasks.back(), state.kernel_row);
   }
   made.for_few = make_split(state, made, kUnitsPerThread);
   made.for_many = make_split(state, made, kUnitsPerThreadMany);

@@ -19,24 +19,26 @@ bool LinearRow::takes(const LinearTask& task) const noexcept {
   return (planes == 0 || weights == WeightKind::floats || planes == task.x.planes) && kernel(task).is_there();
 }
 
-std::span<const LinearRow> linear_table(KernelSet set) noexcept {
+std::span<const LinearRow> linear_table(Kernels set) noexcept {
   const KernelSetParts* functions = functions_of(set);
   return functions == nullptr ? std::span<const LinearRow>() : functions->linear_rows;
 }
 
-LinearChoice::LinearChoice(KernelSet set, const LinearTask& task) {
+LinearChoice::LinearChoice(Kernels set, const LinearTask& task, std::string_view first) {
   std::vector<LinearRow> wanted;
+  std::ranges::copy_if(linear_table(set), std::back_inserter(wanted),
+                       [&](const LinearRow& row) { return row.name == first; });
   std::ranges::copy_if(linear_table(set), std::back_inserter(wanted),
                        [](const LinearRow& row) { return row.is_wanted == nullptr || row.is_wanted(); });
   add_ranges(set, wanted, task);
 }
 
-LinearChoice::LinearChoice(KernelSet set, const LinearRow& row, const LinearTask& task) {
+LinearChoice::LinearChoice(Kernels set, const LinearRow& row, const LinearTask& task) {
   add_ranges(set, {&row, 1}, task);
 }
 
 // A row's, for any number of tokens.
-LinearRange LinearChoice::range_of(KernelSet set, const LinearRow& row, const LinearTask& task) noexcept {
+LinearRange LinearChoice::range_of(Kernels set, const LinearRow& row, const LinearTask& task) noexcept {
   LinearRange range;
   range.name = row.name;
   range.kernel = row.kernel(task);
@@ -50,7 +52,7 @@ LinearRange LinearChoice::range_of(KernelSet set, const LinearRow& row, const Li
 }
 
 // Cuts at every bound of a row that takes the task; between two cuts the first row that covers them has the range.
-void LinearChoice::add_ranges(KernelSet set, std::span<const LinearRow> rows, const LinearTask& task) {
+void LinearChoice::add_ranges(Kernels set, std::span<const LinearRow> rows, const LinearTask& task) {
   std::vector<const LinearRow*> taking;
   std::vector<int64_t> cuts = {1};
   for (const LinearRow& row : rows) {

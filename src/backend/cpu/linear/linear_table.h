@@ -63,10 +63,11 @@ struct LinearRange {
 class LinearChoice : public lower::TokenRanges<LinearRange> {
  public:
   LinearChoice() { add(LinearRange{}); }  // the reference for any number
-  // From the set's table; of the task its format, columns, bytes of a row and planes count.
-  LinearChoice(KernelSet set, const LinearTask& task);
+  // From the set's table; of the task its format, columns, bytes of a row and planes count. first: the rows of this name
+  // go before all others, wanted or not; empty: none.
+  LinearChoice(Kernels set, const LinearTask& task, std::string_view first = {});
   // By one row alone, which takes the task; the reference outside of its tokens.
-  LinearChoice(KernelSet set, const LinearRow& row, const LinearTask& task);
+  LinearChoice(Kernels set, const LinearRow& row, const LinearTask& task);
 
   const LinearRange& at(int64_t n_tokens) const noexcept { return range_at(n_tokens); }
   // For any number of tokens up to the task's: scratch of a thread, and the step in which its rows are shared out.
@@ -74,11 +75,13 @@ class LinearChoice : public lower::TokenRanges<LinearRange> {
   int64_t row_step(int64_t n_tokens_max) const noexcept;
 
  private:
-  static LinearRange range_of(KernelSet set, const LinearRow& row, const LinearTask& task) noexcept;
-  void add_ranges(KernelSet set, std::span<const LinearRow> rows, const LinearTask& task);
+  static LinearRange range_of(Kernels set, const LinearRow& row, const LinearTask& task) noexcept;
+  void add_ranges(Kernels set, std::span<const LinearRow> rows, const LinearTask& task);
 };
 
 // The rows of a set, those of higher rank first; none of the reference.
-std::span<const LinearRow> linear_table(KernelSet set) noexcept;
+std::span<const LinearRow> linear_table(Kernels set) noexcept;
+// The name of a row as the table has it; hyphens may stand for its blanks. Error(bad_request) that lists the set's rows.
+std::string_view require_row(Kernels set, std::string_view text);
 
 }  // namespace assay::backend::cpu

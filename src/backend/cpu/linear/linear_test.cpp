@@ -10,7 +10,9 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/cpu/linear/linear_thread.h"
@@ -124,14 +126,14 @@ struct Case {
     if (planes > 0) {
       activation_bytes = aligned_bytes(quant::activations_bytes(format.activation, planes, tokens, k));
       task.x = quant::carve(format.activation, planes, tokens, k, activation_bytes.get());
-      quantise_rows(KernelSet::reference, task.x_f32, task.x, 0, tokens);
+      quantise_rows(Kernels::reference, task.x_f32, task.x, 0, tokens);
     }
     expected.assign(static_cast<size_t>(tokens * rows), 0);
     task.y = tensor::Mat{expected.data(), tokens, rows, rows};
-    linear_rows(KernelSet::reference, task, 0, rows, nullptr);
+    linear_rows(Kernels::reference, task, 0, rows, nullptr);
   }
 
-  int64_t compare(KernelSet set, int64_t n, bool with_bias) const {
+  int64_t compare(Kernels set, int64_t n, bool with_bias) const {
     LinearTask part = task;
     part.n_tokens = n;
     return compare(name(set), LinearChoice(set, part), n, with_bias);
@@ -177,18 +179,31 @@ class LinearKernels : public testing::TestWithParam<size_t> {
 
 TEST(KernelSets, BeginWithTheReferenceAndAscend) {
   std::printf("kernel sets:");
-  for (const KernelSet set : kernel_sets()) std::printf(" %s", std::string(name(set)).c_str());
+  for (const Kernels set : kernel_sets()) std::printf(" %s", std::string(name(set)).c_str());
   std::printf("\n");
-  EXPECT_EQ(kernel_sets().front(), KernelSet::reference);
+  EXPECT_EQ(kernel_sets().front(), Kernels::reference);
   EXPECT_TRUE(std::ranges::is_sorted(kernel_sets()));
   EXPECT_TRUE(can_run(best_kernel_set()));
+}
+
+// "The best" is no set of its own: wherever a set is asked for, it means the last of those that run here.
+TEST(KernelSets, TheBestIsTheLastOfThem) {
+  EXPECT_EQ(resolved(Kernels::best), best_kernel_set());
+  EXPECT_TRUE(can_run(Kernels::best));
+  EXPECT_EQ(linear_table(Kernels::best).data(), linear_table(best_kernel_set()).data());
+  std::set<std::string_view> names;
+  for (const Kernels set : all_kernels()) {
+    EXPECT_EQ(can_run(set), set == Kernels::best || std::ranges::count(kernel_sets(), set) == 1) << name(set);
+    EXPECT_EQ(parse_kernels(name(set)), set);
+    EXPECT_TRUE(names.insert(name(set)).second) << name(set);
+  }
 }
 
 int64_t run_shapes(const Format& format, int64_t block, int planes) {
   int64_t compared = 0;
   uint64_t seed = 1;
   const auto both = [&](Case& c, int64_t n, bool with_bias) {
-    for (const KernelSet set : fast_kernel_sets()) compared += c.compare(set, n, with_bias);
+    for (const Kernels set : fast_kernel_sets()) compared += c.compare(set, n, with_bias);
   };
   for (int64_t blocks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 37}) {
     Case c(format, blocks * block, 7, 9, planes, seed++);
@@ -235,7 +250,7 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
     for (const int64_t k : {1, 7, 31, 33, 100, 255, 263}) {
       Case c(format(), k, 5, 7, 0, static_cast<uint64_t>(k));
       c.prepare();
-      for (const KernelSet set : fast_kernel_sets()) {
+      for (const Kernels set : fast_kernel_sets()) {
         for (int64_t n : {1, 2, 7}) compared += c.compare(set, n, n == 2);
       }
     }
@@ -247,7 +262,7 @@ TEST_P(LinearKernels, EqualTheReferenceInModeF32) {
 
 // Every row of the tables alone, also where another goes before it, at the ends of its range of tokens.
 TEST(LinearTable, EveryRowEqualsTheReference) {
-  for (const KernelSet set : fast_kernel_sets()) {
+  for (const Kernels set : fast_kernel_sets()) {
     for (const LinearRow& row : linear_table(set)) {
       int64_t compared = 0;
       for (const Format& format : quant::all_formats()) {
@@ -288,7 +303,7 @@ TEST(LinearTable, RowsTakenTogetherEqualTheReference) {
         if (blocks % 3 == 0) c.poison(static_cast<uint64_t>(blocks));
         if (blocks % 3 == 1) c.push_to_bounds(static_cast<uint64_t>(blocks));
         c.prepare();
-        for (const KernelSet set : fast_kernel_sets()) {
+        for (const Kernels set : fast_kernel_sets()) {
           EXPECT_EQ(c.compare(set, 1, planes == 1), 21);
           for (const LinearRow& row : linear_table(set)) {  // also where this processor does not want it
             if (row.tokens_min != 1 || !row.takes(c.task)) continue;
@@ -302,7 +317,7 @@ TEST(LinearTable, RowsTakenTogetherEqualTheReference) {
 
 // Ranges follow one another from one token to any number, each with the first row that takes it.
 TEST(LinearTable, RangesHaveTheFirstRowThatTakesThem) {
-  for (const KernelSet set : fast_kernel_sets()) {
+  for (const Kernels set : fast_kernel_sets()) {
     for (const Format& format : quant::all_formats()) {
       for (const int planes : {0, 1, 2}) {
         if (planes > 0 && format.activation == quant::Activation::f32) continue;
@@ -342,7 +357,7 @@ TEST(LinearPasses, EqualTheReference) {
   for (const auto& [dtype, planes] : kCases) {
     Case c(*quant::find_format(dtype), 37 * 256, 3, 115, planes, 5);
     c.prepare();
-    for (const KernelSet set : fast_kernel_sets()) EXPECT_EQ(c.compare(set, 115, true), 115 * 3);
+    for (const Kernels set : fast_kernel_sets()) EXPECT_EQ(c.compare(set, 115, true), 115 * 3);
   }
 }
 
@@ -358,7 +373,7 @@ TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
       for (const DType dtype : dtypes)
         cases.emplace_back(*quant::find_format(dtype), 9 * 256, kRows, kTokens, planes, 11 + cases.size());
       for (Case& c : cases) c.x = cases.front().x, c.prepare();
-      for (const KernelSet set : fast_kernel_sets()) {
+      for (const Kernels set : fast_kernel_sets()) {
         for (const int64_t n : {int64_t{1}, int64_t{2}, int64_t{3}, kTokens}) {
           size_t bytes = 0;
           for (const Case& c : cases) bytes = std::max(bytes, linear_scratch_bytes(set, c.task));
@@ -387,7 +402,7 @@ TEST(LinearPasses, LaidOutActivationsServeEveryFormat) {
 
 // How a row of the table walks is how its range does.
 TEST(LinearTable, RangesWalkAsTheirRows) {
-  for (const KernelSet set : fast_kernel_sets()) {
+  for (const Kernels set : fast_kernel_sets()) {
     for (const LinearRow& row : linear_table(set)) {
       for (const Format& format : quant::all_formats()) {
         Case c(format, 256, 1, 1, format.activation == quant::Activation::f32 ? 0 : 1, 3);

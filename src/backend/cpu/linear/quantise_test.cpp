@@ -68,7 +68,7 @@ TEST(Quantise, EqualsTheReference) {
         Quantised wanted(kind, planes, kRows, k);
         const tensor::ConstMat mat(x.data(), kRows, k, k + 32);
         for (int64_t r = 0; r < kRows; ++r) quant::quantise_row_ref(mat.row(r), wanted.view, r);
-        for (const KernelSet set : fast_kernel_sets()) {
+        for (const Kernels set : fast_kernel_sets()) {
           Quantised got(kind, planes, kRows, k);
           quantise_rows(set, mat, got.view, 0, 17);
           quantise_rows(set, mat, got.view, 17, kRows);

@@ -53,10 +53,10 @@ struct Stored {
   CacheHead head() const { return cache.head(0, 0, 0); }
 };
 
-class CachedKernels : public testing::TestWithParam<KernelSet> {
+class CachedKernels : public testing::TestWithParam<Kernels> {
  protected:
-  const Kernels reference = make_kernels(KernelSet::reference);
-  const Kernels fast = make_kernels(GetParam());
+  const KernelFunctions reference = make_kernels(Kernels::reference);
+  const KernelFunctions fast = make_kernels(GetParam());
 };
 
 TEST_P(CachedKernels, IndexScores) {
@@ -71,7 +71,7 @@ TEST_P(CachedKernels, IndexScores) {
               reference.store_key(stored.head(), p, random_row(head_dim, static_cast<uint64_t>(p), extremes).data(),
                                   scratch.data());
             const auto q = random_row(n_heads * head_dim, 5), w = random_row(n_heads, 6, extremes);
-            const auto scored = [&](const Kernels& kernels, int64_t step) {
+            const auto scored = [&](const KernelFunctions& kernels, int64_t step) {
               std::vector<float> scores(static_cast<size_t>((n + 31) / 32 * 32), -1.0f);
               for (int64_t begin = 0; begin < n; begin += step)
                 kernels.index_scores({stored.head(), q.data(), w.data(), n_heads, scores.data()}, begin,
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sets, CachedKernels, testing::ValuesIn(fast_kernel_sets
 
 TEST(CopyPosition, KeepsEveryByteOfAKeyAndItsValue) {
   constexpr int64_t kPositions = 130;
-  const Kernels kernels = make_kernels(KernelSet::reference);
+  const KernelFunctions kernels = make_kernels(Kernels::reference);
   for (const CacheType k : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
     for (const CacheType v : {CacheType::f16, CacheType::f32, CacheType::q8_0}) {
       for (const bool in_keys : {false, true}) {

@@ -28,9 +28,9 @@ std::vector<uint32_t> bits(const std::vector<float>& x) {
   return all;
 }
 
-class StateKernels : public ::testing::TestWithParam<KernelSet> {
+class StateKernels : public ::testing::TestWithParam<Kernels> {
  protected:
-  const Kernels fast = make_kernels(GetParam()), reference = make_kernels(KernelSet::reference);
+  const KernelFunctions fast = make_kernels(GetParam()), reference = make_kernels(Kernels::reference);
 };
 
 TEST_P(StateKernels, CausalConv) {
@@ -43,8 +43,8 @@ TEST_P(StateKernels, CausalConv) {
         std::vector<float> kept(static_cast<size_t>((kernel - 1) * ops::kConvColumns), 0.0f), kept_fast = kept;
         std::vector<float> y(x.size(), 0.0f), y_fast = y;
         for (const auto& part : {std::pair(0, 4), std::pair(4, 9)}) {
-          const auto run = [&, begin = part.first, end = part.second](const Kernels& kernels, std::vector<float>& state,
-                                                                      std::vector<float>& out) {
+          const auto run = [&, begin = part.first, end = part.second](
+                               const KernelFunctions& kernels, std::vector<float>& state, std::vector<float>& out) {
             kernels.causal_conv(x.data() + begin * stride, end - begin, stride, w.data(),
                                 has_bias ? bias.data() : nullptr, kernel, n, state.data(), out.data() + begin * stride);
           };

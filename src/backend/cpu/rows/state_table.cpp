@@ -35,9 +35,9 @@ StateTableRow state_row() noexcept {
 }  // namespace
 
 StateKernel state_kernel_of(const ops::Op& op) noexcept {
-  const StateTableRow table[] = {state_row<ops::CausalConv, &Kernels::causal_conv>(),
-                                 state_row<ops::DeltaRule, &Kernels::delta_rule>(),
-                                 state_row<ops::SelectiveScan, &Kernels::selective_scan>()};
+  const StateTableRow table[] = {state_row<ops::CausalConv, &KernelFunctions::causal_conv>(),
+                                 state_row<ops::DeltaRule, &KernelFunctions::delta_rule>(),
+                                 state_row<ops::SelectiveScan, &KernelFunctions::selective_scan>()};
   const auto* found = std::ranges::find(table, op.record.type(), &StateTableRow::op);
   return found == std::end(table) ? borrow_state : found->kernel;
 }

@@ -91,7 +91,7 @@ class CpuExecutor final : public ops::Executor {
       : plan_(plan), options_(options),
         schedule_((ops::check_plan(plan, options), make_schedule(plan, options, cpu.with_views))),
         cache_(plan.cache_layers, options, ops::CacheWindows(plan)), states_(plan, options),
-        state_(plan, cpu.kernels, cache_, states_, pool), shards_(cpu.shards), i_shard_(cpu.i_shard),
+        state_(plan, cpu.kernels, cpu.kernel_row, cache_, states_, pool), shards_(cpu.shards), i_shard_(cpu.i_shard),
         small_weights_(plan), n_positions_(static_cast<size_t>(options.n_sequences), 0) {
     for (const ops::RopeSpec& spec : plan.ropes) state_.rope_tables.emplace_back(spec, options.n_ctx);
     state_.n_ctx = options.n_ctx;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "backend/cpu/linear/linear.h"
 #include "base/thread_pool.h"
@@ -13,11 +14,12 @@ namespace assay::backend::cpu {
 class ShardTable;
 
 struct CpuOptions {
-  KernelSet kernels = best_kernel_set();
+  Kernels kernels = best_kernel_set();
   // Of an executor of one shard of a model (ops/plan/plan_shards.h): where it meets the others, and which it is.
   ShardTable* shards = nullptr;
   int i_shard = 0;
-  bool with_views = true;  // false, for tests: slices and joins are copied
+  bool with_views = true;            // false, for tests: slices and joins are copied
+  std::string_view kernel_row = {};  // rows of the set's table that go before all others (require_row()); empty: none
 };
 
 // The plan, what its weights point into and the pool must outlive the executor. Throws Error(unsupported) for what the

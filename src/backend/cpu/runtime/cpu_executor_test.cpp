@@ -54,7 +54,7 @@ void run(ops::Executor& executor, std::span<const int32_t> ids, std::vector<uint
 }
 
 struct Setting {
-  KernelSet kernels = KernelSet::reference;
+  Kernels kernels = Kernels::reference;
   int n_threads = 1;
   std::vector<int64_t> chunks;  // empty: all at once
 };
@@ -84,9 +84,9 @@ Result result_of(const ops::Plan& plan, const ops::ExecutorOptions& options, con
   return result;
 }
 
-std::vector<KernelSet> all_sets() {
-  std::vector<KernelSet> sets = fast_kernel_sets();
-  sets.insert(sets.begin(), KernelSet::reference);
+std::vector<Kernels> all_sets() {
+  std::vector<Kernels> sets = fast_kernel_sets();
+  sets.insert(sets.begin(), Kernels::reference);
   return sets;
 }
 
@@ -95,7 +95,7 @@ void expect_invariant(const test::TinyShape& shape, const ops::ExecutorOptions& 
   const auto ids = tokens(n_tokens, shape.vocab_size);
   const Result expected = result_of(tiny.plan, options, {}, ids);
   for (const uint32_t bits : expected.logits) ASSERT_TRUE(std::isfinite(std::bit_cast<float>(bits)));
-  for (const KernelSet set : all_sets()) {
+  for (const Kernels set : all_sets()) {
     EXPECT_TRUE(result_of(tiny.plan, options, {set, 2, {}}, ids) == expected) << "kernels " << static_cast<int>(set);
     EXPECT_TRUE(result_of(tiny.plan, options, {set, 3, {5, 1, 1, 20}}, ids) == expected)
         << "chunks, kernels " << static_cast<int>(set);
@@ -291,7 +291,7 @@ TEST(CpuExecutor, ObserverSeesEveryOpAndChangesNothing) {
   const auto ids = tokens(11, shape.vocab_size);
   const Result expected = result_of(tiny.plan, default_options(), {best_kernel_set(), 1, {}}, ids);
   std::map<const ops::Op*, std::vector<double>> seen;
-  for (const KernelSet set : all_sets()) {
+  for (const Kernels set : all_sets()) {
     base::ThreadPool pool(2);
     const auto executor = make_cpu_executor(tiny.plan, default_options(), {set}, pool);
     Watcher watcher;
@@ -299,7 +299,7 @@ TEST(CpuExecutor, ObserverSeesEveryOpAndChangesNothing) {
     run(*executor, ids, logits, 0, &watcher);
     EXPECT_EQ(logits, expected.logits);
     EXPECT_EQ(watcher.values.size(), tiny.plan.ops.size());
-    if (set == KernelSet::reference) seen = watcher.values;
+    if (set == Kernels::reference) seen = watcher.values;
     EXPECT_EQ(watcher.values, seen) << name(set);
   }
 }
@@ -307,7 +307,7 @@ TEST(CpuExecutor, ObserverSeesEveryOpAndChangesNothing) {
 TEST(CpuExecutor, NoAllocationPerToken) {
   const test::TinyShape shape;
   const test::TinyPlan tiny(shape);
-  for (const KernelSet set : all_sets()) {
+  for (const Kernels set : all_sets()) {
     base::ThreadPool pool(2);
     const auto executor = make_cpu_executor(tiny.plan, default_options(), {set}, pool);
     const auto ids = tokens(280, shape.vocab_size);
@@ -318,7 +318,7 @@ TEST(CpuExecutor, NoAllocationPerToken) {
       const int64_t before = test::n_allocations;
       executor->run({std::span(&id, 1), std::span(&position, 1), std::span(&sequence, 1), std::span(&output, 1)});
       ASSERT_EQ(test::n_allocations, before) << "at position " << position;
-      if (set == KernelSet::reference && position == 20) break;
+      if (set == Kernels::reference && position == 20) break;
       ++position;
     }
   }
@@ -333,7 +333,7 @@ TEST(CpuExecutor, PoisonStaysVisible) {
   const tensor::TensorView& table = tiny.plan.weights[0].view;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(const_cast<std::byte*>(table.row(5)) + 40, &nan, sizeof nan);
-  for (const KernelSet set : all_sets()) {
+  for (const Kernels set : all_sets()) {
     const Result result = result_of(tiny.plan, default_options(), {set, 1, {}}, ids);
     const auto vocab = static_cast<size_t>(shape.vocab_size);
     EXPECT_TRUE(std::isfinite(std::bit_cast<float>(result.logits[0])));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/cpu/runtime/kv_cache.h"
@@ -21,13 +22,15 @@
 namespace assay::backend::cpu {
 
 struct RunState {
-  RunState(const ops::Plan& p, KernelSet set, KvCache& c, ops::StateStore<float>& s, base::ThreadPool& threads)
-      : plan(p), kernel_set(set), kernels(make_kernels(set)), cache(c), states(s), pool(threads),
-        shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
+  RunState(const ops::Plan& p, Kernels set, std::string_view row, KvCache& c, ops::StateStore<float>& s,
+           base::ThreadPool& threads)
+      : plan(p), kernel_set(resolved(set)), kernel_row(row), kernels(make_kernels(set)), cache(c), states(s),
+        pool(threads), shares(std::make_unique<base::RangeShares>(threads.n_threads())) {}
 
   const ops::Plan& plan;
-  const KernelSet kernel_set;
-  const Kernels kernels;
+  const Kernels kernel_set;
+  const std::string_view kernel_row;  // goes before the set's others; empty: none
+  const KernelFunctions kernels;
   KvCache& cache;
   ops::StateStore<float>& states;
   base::ThreadPool& pool;

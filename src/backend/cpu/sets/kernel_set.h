@@ -11,15 +11,15 @@
 namespace assay::backend::cpu {
 
 struct KernelSetParts {
-  KernelSet set;
+  Kernels set;
   bool (*can_run)() noexcept;
   std::span<const LinearRow> linear_rows;  // those of higher rank first; the reference stands behind them
   int superblock_lanes;  // of a group, as its matrix-vector kernels read superblocks' activations (GemvLayout); 0: they
                          // do not
   // As linear.h's, the bits of quant::quantise_row_ref.
   void (*quantise_rows)(tensor::ConstMat x, const quant::Activations& out, int64_t row_begin, int64_t row_end) noexcept;
-  void (*add_kernels)(Kernels& kernels) noexcept;  // overwrites the slots that the set fills
-  PeakLoops (*peak_loops)() noexcept = nullptr;    // null: not known
+  void (*add_kernels)(KernelFunctions& kernels) noexcept;  // overwrites the slots that the set fills
+  PeakLoops (*peak_loops)() noexcept = nullptr;            // null: not known
   // Null: never. Whether its matrix-vector kernel for the format reads both planes as one number (GemvOperand::joined).
   bool (*joins_planes)(tensor::DType dtype) noexcept = nullptr;
 };
@@ -28,6 +28,6 @@ struct KernelSetParts {
 std::span<const KernelSetParts> sets_of_build() noexcept;
 
 // Null for the reference, which stands behind every set.
-const KernelSetParts* functions_of(KernelSet set) noexcept;
+const KernelSetParts* functions_of(Kernels set) noexcept;
 
 }  // namespace assay::backend::cpu

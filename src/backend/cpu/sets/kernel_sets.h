@@ -9,10 +9,10 @@
 
 namespace assay::backend::cpu {
 
-inline std::vector<KernelSet> fast_kernel_sets() { return {kernel_sets().begin() + 1, kernel_sets().end()}; }
+inline std::vector<Kernels> fast_kernel_sets() { return {kernel_sets().begin() + 1, kernel_sets().end()}; }
 
 // As a part of a test's name.
-inline std::string test_name(KernelSet set) {
+inline std::string test_name(Kernels set) {
   std::string text(name(set));
   std::ranges::replace(text, '-', '_');
   return text;

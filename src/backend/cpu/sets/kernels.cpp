@@ -63,8 +63,8 @@ void index_scores_reference(const IndexBlock& block, int64_t begin, int64_t end,
 
 }  // namespace
 
-Kernels make_kernels(KernelSet set) noexcept {
-  Kernels kernels{};
+KernelFunctions make_kernels(Kernels set) noexcept {
+  KernelFunctions kernels{};
   kernels.rms_norm = ops::rms_norm_ref;
   kernels.rope = ops::rope_ref;
   kernels.add = ops::add_ref;

@@ -52,7 +52,7 @@ constexpr size_t index_scratch_bytes(int64_t head_dim) noexcept {
 inline constexpr int64_t kPartialL = 16, kPartialO = 32;  // where l and o begin
 constexpr int64_t partial_floats(int64_t v_cols) noexcept { return kPartialO + kAttentionRows * v_cols; }
 
-struct Kernels {
+struct KernelFunctions {
   // y may alias x. One run of d elements.
   void (*rms_norm)(const float* x, const float* w, float eps, int64_t d, float* y) noexcept;
   // One head: angles of one position, cos and sin [dim / 2]; y may alias x.
@@ -86,6 +86,6 @@ struct Kernels {
   void (*index_scores)(const IndexBlock& block, int64_t begin, int64_t end, std::byte* scratch) noexcept;
 };
 
-Kernels make_kernels(KernelSet set) noexcept;
+KernelFunctions make_kernels(Kernels set) noexcept;
 
 }  // namespace assay::backend::cpu

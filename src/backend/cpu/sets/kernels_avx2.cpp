@@ -4,6 +4,6 @@
 
 namespace assay::backend::cpu {
 
-void add_avx2_kernels(Kernels& kernels) noexcept { fill_table(kernels); }
+void add_avx2_kernels(KernelFunctions& kernels) noexcept { fill_table(kernels); }
 
 }  // namespace assay::backend::cpu

@@ -43,10 +43,10 @@ std::vector<float> values(int64_t n, uint64_t seed, bool extremes) {
   return x;
 }
 
-class SmallKernels : public testing::TestWithParam<KernelSet> {
+class SmallKernels : public testing::TestWithParam<Kernels> {
  protected:
-  const Kernels reference = make_kernels(KernelSet::reference);
-  const Kernels fast = make_kernels(GetParam());
+  const KernelFunctions reference = make_kernels(Kernels::reference);
+  const KernelFunctions fast = make_kernels(GetParam());
 };
 
 TEST_P(SmallKernels, RmsNorm) {
@@ -86,7 +86,7 @@ TEST_P(SmallKernels, AddAndGates) {
       for (const size_t offset : {0, 1, 3}) {
         const auto x = values(n + 3, static_cast<uint64_t>(n), extremes), y = values(n + 3, 99, extremes);
         for (size_t i_kernel = 0; i_kernel <= ops::kNActivationFunctions; ++i_kernel) {  // the last one is add
-          const auto of = [&](const Kernels& kernels) {
+          const auto of = [&](const KernelFunctions& kernels) {
             return i_kernel < ops::kNActivationFunctions ? kernels.gate[i_kernel] : kernels.add;
           };
           std::vector<float> a(x.size()), b = a;
@@ -105,7 +105,7 @@ TEST_P(SmallKernels, ActivationsAndSoftBounds) {
       for (const size_t offset : {0, 1, 3}) {
         auto x = values(n + 3, static_cast<uint64_t>(n), extremes), up = values(n + 3, 98, extremes);
         for (float& value : x) value *= 4;  // to where they level out
-        const auto each = [&](const Kernels& kernels, int which, float* y) {
+        const auto each = [&](const KernelFunctions& kernels, int which, float* y) {
           if (which < static_cast<int>(ops::kNActivationFunctions))
             return kernels.activate[which](x.data() + offset, n, y);
           if (which == static_cast<int>(ops::kNActivationFunctions))
@@ -204,7 +204,7 @@ void make_sequence(KvCache& cache, int64_t n_positions, bool scattered) {
   }
 }
 
-void fill(const Kernels& kernels, const CacheHead& head, int64_t n_positions, uint64_t seed, bool extremes) {
+void fill(const KernelFunctions& kernels, const CacheHead& head, int64_t n_positions, uint64_t seed, bool extremes) {
   std::vector<std::byte> scratch(static_cast<size_t>(std::max(head.head_dim, head.v_dim) + 16) * 4);
   for (int64_t position = 0; position < n_positions; ++position) {
     const auto row = static_cast<uint64_t>(position);
@@ -224,7 +224,8 @@ struct Attended {
   std::vector<float> whole, in_segments;
 };
 
-Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shape, const std::vector<float>& q) {
+Attended attend(const KernelFunctions& kernels, const CacheHead& head, const Shape& shape,
+                const std::vector<float>& q) {
   const auto n_y = static_cast<size_t>(shape.n_group * shape.n_tokens * head.v_dim);
   Attended result{std::vector<float>(n_y), std::vector<float>(n_y)};
   const std::vector<float> sinks = values(shape.n_group, 77, false);
@@ -258,14 +259,14 @@ Attended attend(const Kernels& kernels, const CacheHead& head, const Shape& shap
   return result;
 }
 
-void expect_same_attention(KernelSet set, const Shape& shape, ops::CacheType k, ops::CacheType v, bool extremes) {
+void expect_same_attention(Kernels set, const Shape& shape, ops::CacheType k, ops::CacheType v, bool extremes) {
   const int64_t n_positions = shape.position + shape.n_tokens;
   const ops::CacheLayer layer{1, shape.head_dim, shape.window, shape.v_dim, shape.values_in_keys};
   KvCache cache_a(std::span(&layer, 1), cache_options(k, v, n_positions));
   KvCache cache_b(std::span(&layer, 1), cache_options(k, v, n_positions));
   make_sequence(cache_a, n_positions, false);
   make_sequence(cache_b, n_positions, true);
-  const Kernels reference = make_kernels(KernelSet::reference), fast = make_kernels(set);
+  const KernelFunctions reference = make_kernels(Kernels::reference), fast = make_kernels(set);
   fill(reference, cache_a.head(0, 0, 0), n_positions, 11, extremes);
   fill(fast, cache_b.head(0, 0, 0), n_positions, 11, extremes);
   ASSERT_EQ(contents(cache_a, n_positions), contents(cache_b, n_positions));

@@ -5,7 +5,7 @@
 
 namespace assay::backend::cpu {
 
-PeakLoops peak_loops(KernelSet set) noexcept {
+PeakLoops peak_loops(Kernels set) noexcept {
   const KernelSetParts* functions = functions_of(set);
   return functions != nullptr && functions->peak_loops != nullptr ? functions->peak_loops() : PeakLoops{};
 }

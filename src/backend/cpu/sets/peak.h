@@ -19,7 +19,7 @@ struct PeakLoops {
   PeakLoop bytes;   // products of bytes, summed in integers
   PeakLoop floats;  // fma of binary32
 };
-PeakLoops peak_loops(KernelSet set) noexcept;
+PeakLoops peak_loops(Kernels set) noexcept;
 
 // Of the sets themselves, in files of their own instructions.
 PeakLoops peak_loops_avx2() noexcept;

@@ -40,8 +40,8 @@ constexpr LinearRow kRows[] = {
 };
 
 constexpr KernelSetParts kSets[] = {
-    {KernelSet::neon, &has_dotprod, kRows<gemm_neon>, 0, &quantise_rows_neon, &add_neon_kernels},
-    {KernelSet::neon_i8mm, &has_i8mm, kRows<gemm_neon_i8mm>, 0, &quantise_rows_neon, &add_neon_kernels},
+    {Kernels::neon, &has_dotprod, kRows<gemm_neon>, 0, &quantise_rows_neon, &add_neon_kernels},
+    {Kernels::neon_i8mm, &has_i8mm, kRows<gemm_neon_i8mm>, 0, &quantise_rows_neon, &add_neon_kernels},
 };
 
 }  // namespace

@@ -151,15 +151,15 @@ constexpr LinearRow kRowsAvx512[] = {
     {"vector", blocks, 0, 1, kAnyTokens, 1, 1, &vector<gemv_a32_avx512>},
 };
 
-void add_both_kernels(Kernels& kernels) noexcept {
+void add_both_kernels(KernelFunctions& kernels) noexcept {
   add_avx2_kernels(kernels);
   add_avx512_kernels(kernels);
 }
 
 constexpr KernelSetParts kSets[] = {
-    {KernelSet::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2,
+    {Kernels::avx2, &has_avx2, kRowsAvx2, kGroupLanesAvx2, &quantise_rows_avx2, &add_avx2_kernels, &peak_loops_avx2,
      &joins_planes_avx2},
-    {KernelSet::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels,
+    {Kernels::avx512, &has_avx512, kRowsAvx512, kGroupLanesAvx512, &quantise_rows_avx2, &add_both_kernels,
      &peak_loops_avx512},
 };
 

@@ -6,8 +6,8 @@
 
 namespace assay::backend::cpu {
 
-void add_avx2_kernels(Kernels& kernels) noexcept;
-void add_avx512_kernels(Kernels& kernels) noexcept;
-void add_neon_kernels(Kernels& kernels) noexcept;
+void add_avx2_kernels(KernelFunctions& kernels) noexcept;
+void add_avx512_kernels(KernelFunctions& kernels) noexcept;
+void add_neon_kernels(KernelFunctions& kernels) noexcept;
 
 }  // namespace assay::backend::cpu

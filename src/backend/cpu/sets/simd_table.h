@@ -12,12 +12,12 @@ namespace assay::backend::cpu {
 namespace {
 
 template <size_t... i>
-static void fill_activations(Kernels& kernels, std::index_sequence<i...>) noexcept {
+static void fill_activations(KernelFunctions& kernels, std::index_sequence<i...>) noexcept {
   ((kernels.gate[i] = gate_rows<static_cast<ops::ActivationFunction>(i)>), ...);
   ((kernels.activate[i] = activate_rows<static_cast<ops::ActivationFunction>(i)>), ...);
 }
 
-static void fill_table(Kernels& kernels) noexcept {
+static void fill_table(KernelFunctions& kernels) noexcept {
   kernels.rms_norm = rms_norm;
   kernels.rope = rope;
   kernels.add = add_rows;
