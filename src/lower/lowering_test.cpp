@@ -368,6 +368,35 @@ TEST(Lifetimes, AnOutputTakesOverWhatNobodyReadsAnyMore) {
   EXPECT_GT(n_taken, 0);
 }
 
+TEST(Placement, TwinsOfOwnSizesHaveTheirBytes) {
+  const test::TinyPlan tiny({});
+  const ops::ExecutorOptions options{.n_batch_max = 4, .n_outputs_max = 2};
+  const Lowering lowering = lower(tiny.plan, options, widest());
+  const Lifetimes lifetimes = find_lifetimes(tiny.plan, lowering.links, lowering.twins, step_each(tiny.plan, lowering));
+  ASSERT_GT(lowering.twins.list.size(), 1u);
+  std::vector<size_t> bytes, usual;
+  for (size_t i = 0; i < lowering.twins.list.size(); ++i) {
+    const Twin& twin = lowering.twins.list[i];
+    bytes.push_back(1024 * (i + 1));
+    usual.push_back(quant::activations_bytes(twin.kind, options.planes, rows_max(tiny.plan, twin.x, options),
+                                             tiny.plan.values[static_cast<size_t>(twin.x)].width));
+  }
+  const Placement placed = place_values(tiny.plan, bytes, lifetimes, options, 256);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    EXPECT_LE(placed.twins[i] + bytes[i], placed.bytes);
+    for (size_t j = 0; j < i; ++j) {
+      const Lifetime &a = lifetimes.twins[i], &b = lifetimes.twins[j];
+      if (a.first_step > b.last_step || b.first_step > a.last_step) continue;
+      EXPECT_TRUE(placed.twins[i] + bytes[i] <= placed.twins[j] || placed.twins[j] + bytes[j] <= placed.twins[i])
+          << "twins " << i << " and " << j << " live together";
+    }
+  }
+  const Placement same = place_values(tiny.plan, usual, lifetimes, options, 256),
+                  of_twins = place_values(tiny.plan, lowering.twins, lifetimes, options, 256);
+  EXPECT_EQ(same.values, of_twins.values);
+  EXPECT_EQ(same.twins, of_twins.twins);
+}
+
 TEST(Placement, AddressesAreThePlacesOfTheArena) {
   const test::TinyPlan tiny({});
   const ops::ExecutorOptions options{.n_batch_max = 4, .n_outputs_max = 2};

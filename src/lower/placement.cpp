@@ -24,9 +24,19 @@ int64_t rows_max(const ops::Plan& plan, ops::ValueId value, const ops::ExecutorO
 
 Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetimes& lifetimes,
                        const ops::ExecutorOptions& options, size_t alignment, const Views* views) {
+  std::vector<size_t> twin_bytes;
+  for (const Twin& twin : twins.list) {
+    const int64_t width = plan.values[at(twin.x)].width;
+    twin_bytes.push_back(quant::activations_bytes(twin.kind, options.planes, rows_max(plan, twin.x, options), width));
+  }
+  return place_values(plan, twin_bytes, lifetimes, options, alignment, views);
+}
+
+Placement place_values(const ops::Plan& plan, std::span<const size_t> twin_bytes, const Lifetimes& lifetimes,
+                       const ops::ExecutorOptions& options, size_t alignment, const Views* views) {
   Placement placement;
   placement.values.resize(plan.values.size());
-  placement.twins.resize(twins.list.size());
+  placement.twins.resize(twin_bytes.size());
   std::vector<Wanted> wanted;
   for (size_t i = 0; i < plan.values.size(); ++i) {
     if (views != nullptr && views->is_view(static_cast<ops::ValueId>(i))) continue;
@@ -36,12 +46,9 @@ Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetime
                           life.in_place_of};
     wanted.push_back({need, static_cast<int32_t>(i), kNone});
   }
-  for (size_t i = 0; i < twins.list.size(); ++i) {
-    const Twin& twin = twins.list[i];
-    const int64_t width = plan.values[at(twin.x)].width;
-    const size_t bytes = quant::activations_bytes(twin.kind, options.planes, rows_max(plan, twin.x, options), width);
+  for (size_t i = 0; i < twin_bytes.size(); ++i) {
     const Lifetime& life = lifetimes.twins[i];
-    wanted.push_back({{bytes, life.first_step, life.last_step, kNone}, kNone, static_cast<int32_t>(i)});
+    wanted.push_back({{twin_bytes[i], life.first_step, life.last_step, kNone}, kNone, static_cast<int32_t>(i)});
   }
   // In order of time; a value comes before the one that takes over its memory, because it is written in an earlier
   // step.

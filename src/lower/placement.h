@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lower/lifetimes.h"
@@ -21,6 +22,9 @@ struct Placement {
 // Of runs of as many tokens and outputs as the options allow. views: null where every value has memory of its own; a
 // view's offset is that of its first float.
 Placement place_values(const ops::Plan& plan, const Twins& twins, const Lifetimes& lifetimes,
+                       const ops::ExecutorOptions& options, size_t alignment, const Views* views = nullptr);
+// The same of a device that lays its twins out in a way of its own: the bytes of each.
+Placement place_values(const ops::Plan& plan, std::span<const size_t> twin_bytes, const Lifetimes& lifetimes,
                        const ops::ExecutorOptions& options, size_t alignment, const Views* views = nullptr);
 
 // Rows of a value in the largest run.

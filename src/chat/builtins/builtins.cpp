@@ -25,7 +25,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
 }  // namespace
 
 const Builtin* find_filter(std::string_view name) noexcept {
-  for (const auto table : {text_filters(), sequence_filters(), value_filters()})
+  for (const auto table : {text_filters_and_methods(), text_filters(), sequence_filters(), value_filters()})
     if (const Builtin* found = find_in(table, name)) return found;
   return nullptr;
 }
@@ -34,7 +34,10 @@ const Builtin* find_test(std::string_view name) noexcept { return find_in(tests(
 
 const Builtin* find_method(const Value& value, std::string_view name) noexcept {
   switch (value.kind()) {
-    case Kind::string: return find_in(string_methods(), name);
+    case Kind::string: {
+      const Builtin* filter = find_in(text_filters_and_methods(), name);
+      return filter != nullptr ? filter : find_in(string_methods(), name);
+    }
     case Kind::dict: return find_in(dict_methods(), name);
     case Kind::list: return find_in(list_methods(), name);
     case Kind::tuple: return find_in(tuple_methods(), name);

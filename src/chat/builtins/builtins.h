@@ -36,13 +36,16 @@ const Builtin* find_filter(std::string_view name) noexcept;
 const Builtin* find_test(std::string_view name) noexcept;
 const Builtin* find_method(const Value& value, std::string_view name) noexcept;
 
-std::span<const Builtin> text_filters() noexcept;
+// Filters of text that are methods of strings too: one record, called either way. replace, title, center, join and
+// format are not among them: Jinja's filters take, keep or return something else than Python's methods.
+std::span<const Builtin> text_filters_and_methods() noexcept;
+std::span<const Builtin> text_filters() noexcept;  // the others
 std::span<const Builtin> sequence_filters() noexcept;
 std::span<const Builtin> value_filters() noexcept;
 std::span<const Builtin> tests() noexcept;
 std::span<const Builtin> globals() noexcept;
 // A method without code is one that would change its value: the immutable sandbox hides it.
-std::span<const Builtin> string_methods() noexcept;
+std::span<const Builtin> string_methods() noexcept;  // those that are not filters
 std::span<const Builtin> dict_methods() noexcept;
 std::span<const Builtin> list_methods() noexcept;
 std::span<const Builtin> tuple_methods() noexcept;

@@ -16,13 +16,10 @@ namespace {
 using I = Interpreter;
 using V = const Value&;
 
-Value upper(I& in, V self, Args&) {
+template <Case which>
+Value in_case(I& in, V self, Args&) {
   const Value text = soft_text(in.heap(), self);
-  return change_case(text_of(text), Case::upper);
-}
-Value lower(I& in, V self, Args&) {
-  const Value text = soft_text(in.heap(), self);
-  return change_case(text_of(text), Case::lower);
+  return change_case(text_of(text), which);
 }
 Value capitalise(I& in, V self, Args&) {
   const Value text = soft_text(in.heap(), self);
@@ -242,10 +239,13 @@ Value xml_attributes(I& in, V self, Args& a) {
   return out.take();
 }
 
-constexpr Builtin kTextFilters[] = {
-    {"upper", upper, "", 0},
-    {"lower", lower, "", 0},
+constexpr Builtin kFiltersAndMethods[] = {
+    {"upper", in_case<Case::upper>, "", 0},
+    {"lower", in_case<Case::lower>, "", 0},
     {"capitalize", capitalise, "", 0},
+};
+
+constexpr Builtin kTextFilters[] = {
     {"title", title_filter, "", 0},
     {"trim", trim, "chars", 0},
     {"center", center, "width", 0},
@@ -267,6 +267,7 @@ constexpr Builtin kTextFilters[] = {
 
 }  // namespace
 
+std::span<const Builtin> text_filters_and_methods() noexcept { return kFiltersAndMethods; }
 std::span<const Builtin> text_filters() noexcept { return kTextFilters; }
 
 }  // namespace assay::chat

@@ -22,10 +22,6 @@ template <Side side>
 Value strip_method(I&, V self, Args& a) {
   return strip(text_of(self), side, optional_text(a[0], "strip's characters"));
 }
-template <Case which>
-Value case_method(I&, V self, Args&) {
-  return change_case(text_of(self), which);
-}
 template <Side side>
 Value pad_method(I&, V self, Args& a) {
   const Str* fill = a[1].is_absent() ? nullptr : &need_text(a[1], "the fill character");
@@ -275,17 +271,13 @@ Value expand_tabs(I& in, V self, Args& a) {
 }
 
 Value title_method(I&, V self, Args&) { return title(text_of(self)); }
-Value capitalize_method(I&, V self, Args&) { return capitalize(text_of(self)); }
 
 constexpr Builtin kMethods[] = {
     {"strip", strip_method<Side::both>, "/ chars", 0},
     {"lstrip", strip_method<Side::left>, "/ chars", 0},
     {"rstrip", strip_method<Side::right>, "/ chars", 0},
-    {"upper", case_method<Case::upper>, "", 0},
-    {"lower", case_method<Case::lower>, "", 0},
     {"swapcase", swap_case_method, "", 0},
     {"title", title_method, "", 0},
-    {"capitalize", capitalize_method, "", 0},
     {"split", split_method, "sep maxsplit", 0},
     {"rsplit", rsplit_method, "sep maxsplit", 0},
     {"splitlines", split_lines_method, "keepends", 0},

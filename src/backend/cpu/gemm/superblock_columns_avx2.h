@@ -4,9 +4,12 @@
 // then, where one instruction serves 8 rows; of the other formats each row is unpacked first (unpack_a256.h).
 #pragma once
 
+#include <cstddef>
+
 #include "backend/cpu/gemm/gemm_avx2.h"
 #include "backend/cpu/gemv/half_scales.h"
 #include "backend/cpu/gemv/unpack_a256.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -92,9 +95,12 @@ struct ColumnsOf {
   __m256i scales[kSubs], minima[Format::kHasMin ? kSubs : 1];
 };
 
-// Q4_K and Q5_K: the head with d, m and the packed scales; kNibbles: where the nibbles begin.
-template <int kNibbles>
+// Q4_K and Q5_K: the head with d, m and the packed scales, as 4 dwords of every row.
+template <class Block>
 struct KColumns {
+  static_assert(offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2 && offsetof(Block, sub_scales) == 4 &&
+                sizeof(Block::sub_scales) == 12);
+  static constexpr int kNibbles = offsetof(Block, nibbles);
   static constexpr int kStored = 0;
 
   explicit KColumns(const std::byte* const* p) noexcept : rows(p) {
@@ -135,7 +141,7 @@ struct KColumns {
 };
 
 template <>
-struct ColumnsOf<UnpackQ4_K> : KColumns<16> {
+struct ColumnsOf<UnpackQ4_K> : KColumns<quant::BlockQ4_K> {
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept : KColumns(p) {}
   template <class Put>
   void weights(const Put& put) const noexcept {
@@ -144,12 +150,12 @@ struct ColumnsOf<UnpackQ4_K> : KColumns<16> {
 };
 
 template <>
-struct ColumnsOf<UnpackQ5_K> : KColumns<48> {
+struct ColumnsOf<UnpackQ5_K> : KColumns<quant::BlockQ5_K> {
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept : KColumns(p) {}
   template <class Put>
   void weights(const Put& put) const noexcept {
     __m256i high[8];
-    transpose_bytes(rows, 16, high);
+    transpose_bytes(rows, offsetof(quant::BlockQ5_K, high_bits), high);
     const auto of_nibbles = [&](__m256i w, int i, int upper) {
       const __m256i weight = _mm256_or_si256(w, bits_of(high[i], 4 - upper, 16));
       if (upper == 1)
@@ -163,12 +169,15 @@ struct ColumnsOf<UnpackQ5_K> : KColumns<48> {
 
 template <>
 struct ColumnsOf<UnpackQ6_K> {
+  using Block = quant::BlockQ6_K;
+  static constexpr int kHighBits = offsetof(Block, high_bits);
+  static_assert(offsetof(Block, nibbles) == 0);
   static constexpr int kStored = UnpackQ6_K::kOffset;
 
   ColumnsOf(const LinearTask& task, const std::byte* const* p) noexcept
       : rows(p), scales_of_blocks(UnpackQ6_K::scales(task, p)) {
     __m256i bytes[4];
-    transpose_16_bytes(p, 192, bytes);
+    transpose_16_bytes(p, offsetof(Block, sub_scales), bytes);
     for (int i = 0; i < 16; ++i) scales[i] = double_byte_above(bytes[i / 4], i % 4);
   }
 
@@ -177,7 +186,7 @@ struct ColumnsOf<UnpackQ6_K> {
     for (int half = 0; half < 2; ++half) {
       __m256i nibbles[2][8], pairs[8];
       for (int j = 0; j < 2; ++j) transpose_bytes(rows, 64 * half + 32 * j, nibbles[j]);
-      transpose_bytes(rows, 128 + 32 * half, pairs);
+      transpose_bytes(rows, kHighBits + 32 * half, pairs);
       for (int i = 0; i < 8; ++i) {
         for (int j = 0; j < 4; ++j) {
           put(4 * half + j, i,

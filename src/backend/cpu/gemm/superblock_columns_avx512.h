@@ -5,8 +5,11 @@
 // of the other formats each row is unpacked first (unpack_a256.h).
 #pragma once
 
+#include <cstddef>
+
 #include "backend/cpu/gemm/gemm_avx512.h"
 #include "backend/cpu/gemv/unpack_a256.h"
+#include "quant/blocks.h"
 
 namespace assay::backend::cpu {
 namespace {
@@ -82,9 +85,17 @@ struct ColumnsOf {
   __m512 d, m = _mm512_setzero_ps();
 };
 
-// The K-quants: Of::weights_at(dwords, half, j, w) gives elements 4j .. 4j + 3 of the 4 groups of 32 in a half.
-template <class Of, int kDwords, int kSubs>
+// The dword of a block that begins with byte `offset`.
+constexpr int dword_at(size_t offset) noexcept { return static_cast<int>(offset / 4); }
+
+// The K-quants, with the dwords of the block as registers, after its whole parts of 16 bytes kMoreParts that overlap
+// them: Of::weights_at(dwords, half, j, w) gives elements 4j .. 4j + 3 of the 4 groups of 32 in a half.
+template <class Of, class B, int kSubs, int kMoreParts>
 struct KColumns {
+  using Block = B;
+  static constexpr int kWholeParts = sizeof(Block) / 16, kMore = 4 * kWholeParts, kDwords = kMore + 4 * kMoreParts;
+  static constexpr int64_t kLast16 = sizeof(Block) - 16;  // where the 16 bytes begin that end the block
+
   void transpose(const std::byte* const* p, int n_parts) noexcept {
     for (int i = 0; i < n_parts; ++i) transpose_dwords(p, 16 * i, dwords + 4 * i);
   }
@@ -102,6 +113,7 @@ struct KColumns {
 
   // The 12 bytes in which Q4_K and Q5_K pack scales and minima; as packed_scales.h.
   void unpack_k_scales(const __m512i* packed) noexcept {
+    static_assert(sizeof(Block::sub_scales) == 12);
     const __m512i low6 = bytes_of(0x3F), low4 = bytes_of(0x0F), top2 = bytes_of(0x30);
     const auto upper = [&](__m512i nibbles, __m512i bits) {
       return _mm512_or_si512(_mm512_and_si512(nibbles, low4), _mm512_and_si512(_mm512_srli_epi16(bits, 2), top2));
@@ -120,79 +132,88 @@ struct KColumns {
 inline __m512 negative(__m512 v) noexcept { return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f)); }
 
 template <>
-struct ColumnsOf<UnpackQ2_K> : KColumns<ColumnsOf<UnpackQ2_K>, 24, 16> {
-  static constexpr int kStored = 0;
+struct ColumnsOf<UnpackQ2_K> : KColumns<ColumnsOf<UnpackQ2_K>, quant::BlockQ2_K, 16, 1> {
+  static constexpr int kStored = 0, kPairs = dword_at(offsetof(Block, q));
 
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept {
-    transpose(p, 5);
-    transpose_dwords(p, 68, dwords + 20);  // its last dword is d and the factor of the minima
+    static_assert(offsetof(Block, d) == sizeof(Block) - 4 && offsetof(Block, d_min) == sizeof(Block) - 2);
+    constexpr int kScales = dword_at(offsetof(Block, sub_scales)), kFactors = kDwords - 1;
+    transpose(p, kWholeParts);
+    transpose_dwords(p, kLast16, dwords + kMore);  // its last dword is d and the factor of the minima
     for (int i = 0; i < 4; ++i) {
-      widen_bytes<false>(_mm512_and_si512(dwords[i], bytes_of(15)), scale_pairs + 2 * i);
-      widen_bytes<false>(_mm512_and_si512(_mm512_srli_epi16(dwords[i], 4), bytes_of(15)), min_pairs + 2 * i);
+      widen_bytes<false>(_mm512_and_si512(dwords[kScales + i], bytes_of(15)), scale_pairs + 2 * i);
+      widen_bytes<false>(_mm512_and_si512(_mm512_srli_epi16(dwords[kScales + i], 4), bytes_of(15)), min_pairs + 2 * i);
     }
-    d = low_halves(dwords[23]);
-    m = negative(high_halves(dwords[23]));
+    d = low_halves(dwords[kFactors]);
+    m = negative(high_halves(dwords[kFactors]));
   }
   static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
-    split_pairs(dwords[4 + 8 * half + j], w);
+    split_pairs(dwords[kPairs + 8 * half + j], w);
   }
 };
 
 template <>
-struct ColumnsOf<UnpackQ3_K> : KColumns<ColumnsOf<UnpackQ3_K>, 32, 16> {
+struct ColumnsOf<UnpackQ3_K> : KColumns<ColumnsOf<UnpackQ3_K>, quant::BlockQ3_K, 16, 2> {
   static constexpr int kStored = 4;
+  static constexpr int kHigh = dword_at(offsetof(Block, high_bits)), kPairs = dword_at(offsetof(Block, q));
+  static constexpr int kScales = kMore + 1;
 
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept {
-    transpose(p, 6);
-    transpose_dwords(p, 92, dwords + 24);  // dwords 1 to 3: the scales; as packed_scales.h
-    transpose_dwords(p, 94, dwords + 28);  // the last half: d
-    const __m512i low4 = bytes_of(0x0F), top = bytes_of(0x30), pairs = dwords[27];
+    static_assert(sizeof(Block::sub_scales) == 12 && offsetof(Block, d) == sizeof(Block) - 2);
+    transpose(p, kWholeParts);
+    transpose_dwords(p, offsetof(Block, sub_scales) - 4,
+                     dwords + kMore);                  // dwords 1 to 3: the scales; as packed_scales.h
+    transpose_dwords(p, kLast16, dwords + kMore + 4);  // the last half: d
+    const __m512i low4 = bytes_of(0x0F), top = bytes_of(0x30), pairs = dwords[kScales + 2];
     const auto put = [&](int i, __m512i nibbles, __m512i bits) {
       const __m512i scale = _mm512_or_si512(_mm512_and_si512(nibbles, low4), _mm512_and_si512(bits, top));
       widen_bytes<true>(_mm512_sub_epi8(scale, bytes_of(32)), scale_pairs + 2 * i);
     };
-    put(0, dwords[25], _mm512_slli_epi16(pairs, 4));
-    put(1, dwords[26], _mm512_slli_epi16(pairs, 2));
-    put(2, _mm512_srli_epi16(dwords[25], 4), pairs);
-    put(3, _mm512_srli_epi16(dwords[26], 4), _mm512_srli_epi16(pairs, 2));
-    d = high_halves(dwords[31]);
+    put(0, dwords[kScales], _mm512_slli_epi16(pairs, 4));
+    put(1, dwords[kScales + 1], _mm512_slli_epi16(pairs, 2));
+    put(2, _mm512_srli_epi16(dwords[kScales], 4), pairs);
+    put(3, _mm512_srli_epi16(dwords[kScales + 1], 4), _mm512_srli_epi16(pairs, 2));
+    d = high_halves(dwords[kDwords - 1]);
   }
   static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
-    split_pairs(dwords[8 + 8 * half + j], w);
-    const __m512i high = half == 0 ? dwords[j] : _mm512_srli_epi16(dwords[j], 4);
+    split_pairs(dwords[kPairs + 8 * half + j], w);
+    const __m512i high = half == 0 ? dwords[kHigh + j] : _mm512_srli_epi16(dwords[kHigh + j], 4);
     const __m512i bits[4] = {_mm512_slli_epi16(high, 2), _mm512_slli_epi16(high, 1), high, _mm512_srli_epi16(high, 1)};
     for (int i = 0; i < 4; ++i) w[i] = _mm512_or_si512(w[i], _mm512_and_si512(bits[i], bytes_of(4)));
   }
 };
 
 template <>
-struct ColumnsOf<UnpackQ4_K> : KColumns<ColumnsOf<UnpackQ4_K>, 36, 8> {
-  static constexpr int kStored = 0;
+struct ColumnsOf<UnpackQ4_K> : KColumns<ColumnsOf<UnpackQ4_K>, quant::BlockQ4_K, 8, 0> {
+  static constexpr int kStored = 0, kNibbles = dword_at(offsetof(Block, nibbles));
 
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept {
-    transpose(p, 9);
-    unpack_k_scales(dwords + 1);
+    static_assert(offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2);
+    transpose(p, kWholeParts);
+    unpack_k_scales(dwords + dword_at(offsetof(Block, sub_scales)));
     d = low_halves(dwords[0]);
     m = negative(high_halves(dwords[0]));
   }
   static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
-    split_nibbles(dwords[4 + 16 * half + j], dwords[4 + 16 * half + 8 + j], w);
+    split_nibbles(dwords[kNibbles + 16 * half + j], dwords[kNibbles + 16 * half + 8 + j], w);
   }
 };
 
 template <>
-struct ColumnsOf<UnpackQ5_K> : KColumns<ColumnsOf<UnpackQ5_K>, 44, 8> {
+struct ColumnsOf<UnpackQ5_K> : KColumns<ColumnsOf<UnpackQ5_K>, quant::BlockQ5_K, 8, 0> {
   static constexpr int kStored = 0;
+  static constexpr int kHigh = dword_at(offsetof(Block, high_bits)), kNibbles = dword_at(offsetof(Block, nibbles));
 
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept {
-    transpose(p, 11);
-    unpack_k_scales(dwords + 1);
+    static_assert(offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2);
+    transpose(p, kWholeParts);
+    unpack_k_scales(dwords + dword_at(offsetof(Block, sub_scales)));
     d = low_halves(dwords[0]);
     m = negative(high_halves(dwords[0]));
   }
   static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
-    split_nibbles(dwords[12 + 16 * half + j], dwords[12 + 16 * half + 8 + j], w);
-    const __m512i high = half == 0 ? dwords[4 + j] : _mm512_srli_epi16(dwords[4 + j], 4);
+    split_nibbles(dwords[kNibbles + 16 * half + j], dwords[kNibbles + 16 * half + 8 + j], w);
+    const __m512i high = half == 0 ? dwords[kHigh + j] : _mm512_srli_epi16(dwords[kHigh + j], 4);
     const __m512i bits[4] = {_mm512_slli_epi16(high, 4), _mm512_slli_epi16(high, 3), _mm512_slli_epi16(high, 2),
                              _mm512_slli_epi16(high, 1)};
     for (int i = 0; i < 4; ++i) w[i] = _mm512_or_si512(w[i], _mm512_and_si512(bits[i], bytes_of(16)));
@@ -200,19 +221,21 @@ struct ColumnsOf<UnpackQ5_K> : KColumns<ColumnsOf<UnpackQ5_K>, 44, 8> {
 };
 
 template <>
-struct ColumnsOf<UnpackQ6_K> : KColumns<ColumnsOf<UnpackQ6_K>, 56, 16> {
+struct ColumnsOf<UnpackQ6_K> : KColumns<ColumnsOf<UnpackQ6_K>, quant::BlockQ6_K, 16, 1> {
   static constexpr int kStored = 32;
+  static constexpr int kHigh = dword_at(offsetof(Block, high_bits)), kScales = dword_at(offsetof(Block, sub_scales));
+  static_assert(offsetof(Block, nibbles) == 0 && offsetof(Block, d) == sizeof(Block) - 2);
 
   ColumnsOf(const LinearTask&, const std::byte* const* p) noexcept {
-    transpose(p, 13);
-    transpose_dwords(p, 194, dwords + 52);  // the last half: d
-    for (int i = 0; i < 4; ++i) widen_bytes<true>(dwords[48 + i], scale_pairs + 2 * i);
-    d = high_halves(dwords[55]);
+    transpose(p, kWholeParts);
+    transpose_dwords(p, kLast16, dwords + kMore);  // the last half: d
+    for (int i = 0; i < 4; ++i) widen_bytes<true>(dwords[kScales + i], scale_pairs + 2 * i);
+    d = high_halves(dwords[kDwords - 1]);
   }
   static void weights_at(const __m512i* dwords, int half, int j, __m512i* w) noexcept {
     __m512i nibbles[4];  // of the first 32 bytes: groups 0 and 2
     split_nibbles(dwords[16 * half + j], dwords[16 * half + 8 + j], nibbles);
-    const __m512i pairs = dwords[32 + 8 * half + j], high = bytes_of(0x30);
+    const __m512i pairs = dwords[kHigh + 8 * half + j], high = bytes_of(0x30);
     w[0] = _mm512_or_si512(nibbles[0], _mm512_and_si512(_mm512_slli_epi16(pairs, 4), high));
     w[1] = _mm512_or_si512(nibbles[2], _mm512_and_si512(_mm512_slli_epi16(pairs, 2), high));
     w[2] = _mm512_or_si512(nibbles[1], _mm512_and_si512(pairs, high));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/decode/decode_lanes.cuh"
+#include "backend/cuda/linear/block_parts.h"
 
 namespace assay::backend::cuda {
 
@@ -40,10 +41,10 @@ struct LaneBlock {
 template <bool kFifth>
 struct StepNibblesK {
   static constexpr int kParts = kFifth ? 3 : 2, kScalePart = -1;
-  static constexpr int kSlot = 32 * (kFifth ? 176 : 144);
+  static constexpr int kSlot = 32 * (kFifth ? kQ5KBytes : kQ4KBytes);
   static __host__ __device__ constexpr PiecesOf part(int k) {
-    if (k == 1) return {0, 16, 32 * 128};
-    return k == 0 ? PiecesOf{kFifth ? 2 : 1, 128, 0} : PiecesOf{1, 32, 32 * 144};
+    if (k == 1) return {0, kHeadBytes, 32 * kNibbleBytes};
+    return k == 0 ? PiecesOf{kFifth ? 2 : 1, kNibbleBytes, 0} : PiecesOf{1, kFifthBytes, 32 * kQ4KBytes};
   }
   // The superblock's term times the scale of x, on top of c.
   template <class Row>
@@ -97,10 +98,10 @@ struct StepQ5_K : StepNibblesK<true> {
 // come as words, each with its neighbour.
 struct StepQ6_K {
   static constexpr tensor::DType kDType = tensor::DType::Q6_K;
-  static constexpr int kParts = 3, kScalePart = 3, kFactors = 32 * 208, kSlot = kFactors + 128;
+  static constexpr int kParts = 3, kScalePart = 3, kFactors = 32 * kQ6KRowBytes, kSlot = kFactors + 128;
   static __host__ __device__ constexpr PiecesOf part(int k) {
-    if (k == 0) return {0, 128, 0};
-    return k == 1 ? PiecesOf{1, 64, 32 * 128} : PiecesOf{2, 16, 32 * 192};
+    if (k == 0) return {0, kQ6KNibbleBytes, 0};
+    return k == 1 ? PiecesOf{1, kQ6KPairBytes, 32 * kQ6KNibbleBytes} : PiecesOf{2, kQ6KScaleBytes, 32 * kQ6KScalesAt};
   }
   // Adds 16 weights of run `run`, in the high runs 16 times as large, times their scale.
   static __device__ void add_run(int run, uint4 w, uint4 top, uint4 q, int scale, int32_t (&sum)[2]) {

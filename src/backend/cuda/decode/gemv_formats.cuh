@@ -5,6 +5,7 @@
 
 #include <cuda_fp16.h>
 
+#include "backend/cuda/linear/block_parts.h"
 #include "backend/cuda/linear/matrix.h"
 #include "quant/format.h"
 
@@ -72,7 +73,8 @@ struct GemvQ4_0 {
     uint16_t d;
   };
   __device__ static Raw load(const Parts& parts, int64_t block, int) {
-    return {read_once(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
+    return {read_once(part_of(parts, 1, block, kQ4_0Bytes)),
+            *reinterpret_cast<const uint16_t*>(parts.base[0] + block * kQ4_0HeadBytes)};
   }
   __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
@@ -92,7 +94,8 @@ struct GemvQ4_1 {
     uint32_t dm;
   };
   __device__ static Raw load(const Parts& parts, int64_t block, int) {
-    return {read_once(part_of(parts, 1, block, 16)), *reinterpret_cast<const uint32_t*>(parts.base[0] + block * 4)};
+    return {read_once(part_of(parts, 1, block, kQ4_1Bytes)),
+            *reinterpret_cast<const uint32_t*>(parts.base[0] + block * kQ4_1HeadBytes)};
   }
   __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
@@ -111,8 +114,9 @@ struct GemvQ8_0 {
     uint16_t d;
   };
   __device__ static Raw load(const Parts& parts, int64_t block, int) {
-    const uint4* q = part_of(parts, 1, block, 32);
-    return {{read_once(q), read_once(q + 1)}, *reinterpret_cast<const uint16_t*>(parts.base[0] + block * 2)};
+    const uint4* q = part_of(parts, 1, block, kQ8_0Bytes);
+    return {{read_once(q), read_once(q + 1)},
+            *reinterpret_cast<const uint16_t*>(parts.base[0] + block * kQ8_0HeadBytes)};
   }
   __device__ static Lane32 unpack(const Raw& raw, int) {
     Lane32 lane;
@@ -146,8 +150,8 @@ struct GemvQ4_K {
     uint4 n[2], header;
   };
   __device__ static Raw load(const Parts& parts, int64_t block, int part) {
-    const uint4* n = part_of(parts, 1, block, 128) + 2 * part;
-    return {{read_once(n), read_once(n + 1)}, *part_of(parts, 0, block, 16)};
+    const uint4* n = part_of(parts, 1, block, kNibbleBytes) + 2 * part;
+    return {{read_once(n), read_once(n + 1)}, *part_of(parts, 0, block, kHeadBytes)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {
     const Words w = words_of(raw.n[0], raw.n[1]);
@@ -169,9 +173,9 @@ struct GemvQ5_K {
     uint4 n[2], bits[2], header;
   };
   __device__ static Raw load(const Parts& parts, int64_t block, int part) {
-    const uint4* n = part_of(parts, 2, block, 128) + 2 * part;
-    const uint4* h = part_of(parts, 1, block, 32);
-    return {{read_once(n), read_once(n + 1)}, {h[0], h[1]}, *part_of(parts, 0, block, 16)};
+    const uint4* n = part_of(parts, 2, block, kNibbleBytes) + 2 * part;
+    const uint4* h = part_of(parts, 1, block, kFifthBytes);
+    return {{read_once(n), read_once(n + 1)}, {h[0], h[1]}, *part_of(parts, 0, block, kHeadBytes)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {
     const Words w = words_of(raw.n[0], raw.n[1]), bits = words_of(raw.bits[0], raw.bits[1]);
@@ -200,12 +204,12 @@ struct GemvQ6_K {
   };
   __device__ static Raw load(const Parts& parts, int64_t block, int part) {
     const int half = part / 2, side = part % 2;
-    const uint4* n = part_of(parts, 0, block, 128) + 4 * half + 2 * side;
-    const uint4* h = part_of(parts, 1, block, 64) + 2 * half;
+    const uint4* n = part_of(parts, 0, block, kQ6KNibbleBytes) + 4 * half + 2 * side;
+    const uint4* h = part_of(parts, 1, block, kQ6KPairBytes) + 2 * half;
     return {{read_once(n), read_once(n + 1)},
             {h[0], h[1]},
-            reinterpret_cast<const uint2*>(parts.base[2] + block * 16)[half],
-            *reinterpret_cast<const uint16_t*>(parts.base[3] + block * 2)};
+            reinterpret_cast<const uint2*>(parts.base[2] + block * kQ6KScaleBytes)[half],
+            *reinterpret_cast<const uint16_t*>(parts.base[3] + block * kQ6KFactorBytes)};
   }
   __device__ static Lane256 unpack(const Raw& raw, int part) {
     const int side = part % 2;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "backend/cuda/kernels/card.h"
+#include "backend/cuda/linear/block_parts.h"
 #include "quant/activations.h"
 #include "tensor/dtype.h"
 
@@ -54,12 +55,12 @@ struct BatchPlaces32 {
 // Of a row of weights in a stage: a superblock, or a line of blocks and their scales; 0: not of these tiles.
 constexpr int batch_row_bytes(tensor::DType dtype) {
   switch (dtype) {
-    case tensor::DType::Q4_0:
-    case tensor::DType::Q4_1: return 4 * 16 + 16;
-    case tensor::DType::Q8_0: return 4 * 32 + 16;
-    case tensor::DType::Q4_K: return 144;
-    case tensor::DType::Q5_K: return 176;
-    case tensor::DType::Q6_K: return 224;
+    case tensor::DType::Q4_0: return 4 * kQ4_0Bytes + 16;
+    case tensor::DType::Q4_1: return 4 * kQ4_1Bytes + 16;
+    case tensor::DType::Q8_0: return 4 * kQ8_0Bytes + 16;
+    case tensor::DType::Q4_K: return kQ4KBytes;
+    case tensor::DType::Q5_K: return kQ5KBytes;
+    case tensor::DType::Q6_K: return kQ6KRowBytes + 16;
     default: return 0;
   }
 }

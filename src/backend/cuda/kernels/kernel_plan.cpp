@@ -58,8 +58,8 @@ bool makes_rounded(const ops::Plan& plan, const FusionGroup& group, ops::ValueId
 
 KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& options, const lower::Lowering& lowering,
                        const Card& card)
-    : card_(card), integers_(Kind::quantise, {}, card), alone_of_(plan.ops.size(), kNone),
-      halves_(lowering.groups.size()), of_op_(plan.ops.size(), kNone) {
+    : card_(card), integers_(Kind::quantise, {}, card), alone_of_(plan.ops.size(), kNone), left_(plan.ops.size()),
+      found_(plan.ops.size()), of_op_(plan.ops.size(), kNone) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     if (!has_op_kernel(plan.ops[i])) continue;
     alone_of_[i] = static_cast<int32_t>(alone_.size());
@@ -76,7 +76,8 @@ KernelPlan::KernelPlan(const ops::Plan& plan, const ops::ExecutorOptions& option
   for (size_t i = 0; i < lowering.groups.size(); ++i) {
     const FusionGroup& group = lowering.groups[i];
     const Halves halves = halves_read_by(plan, options, group);
-    if (i > 0 && halves.x != kNone && makes_rounded(plan, lowering.groups[i - 1], halves.x)) halves_[i - 1] = halves;
+    if (i > 0 && halves.x != kNone && makes_rounded(plan, lowering.groups[i - 1], halves.x))
+      left_[at(lowering.groups[i - 1].ops.front())] = found_[at(group.ops.front())] = halves;
     if (group.kind == Kind::norm || group.kind == Kind::heads || group.kind == Kind::gate) {
       of_op_[at(group.ops.front())] = static_cast<int32_t>(groups_.size());
       groups_.emplace_back(group.kind, group_shape(plan, options, lowering, group), card_);

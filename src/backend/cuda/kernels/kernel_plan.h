@@ -46,13 +46,14 @@ class KernelPlan {
 
   // Mode fast: the value that a group ends with and that the next one multiplies by all of its matrices in one type, and
   // that type; F32: there is none. For so many of its rows that these are fast tiles, the group leaves the value rounded
-  // to that type, and the next finds it so.
+  // to that type, and the next finds it so. Both groups, which have ops, know it by themselves.
   struct Halves {
     ops::ValueId x = ops::kNone;
     int32_t reader = ops::kNone;  // an op
     tensor::DType type = tensor::DType::F32;
   };
-  const Halves& halves_of(size_t i_group) const noexcept { return halves_[i_group]; }
+  const Halves& halves_left(const lower::FusionGroup& group) const noexcept { return left_[at(group.ops.front())]; }
+  const Halves& halves_found(const lower::FusionGroup& group) const noexcept { return found_[at(group.ops.front())]; }
 
  private:
   static size_t at(int32_t op) noexcept { return static_cast<size_t>(op); }
@@ -79,7 +80,7 @@ class KernelPlan {
   OpChoice integers_;
   std::vector<const UnpackRow*> unpackers_;  // per weight
   std::vector<int32_t> alone_of_;            // per op: its place in alone_
-  std::vector<Halves> halves_;               // per group of the lowering
+  std::vector<Halves> left_, found_;         // by a group, per op: of the one that begins with it
   std::vector<int32_t>
       of_op_;  // where an op's choice stands among those of its kind; of linears the first of the group
 };

@@ -175,19 +175,16 @@ class GroupLauncher {
       launch_linears(*range.each[i], range.forms[i], all.subspan(i, 1), integers(), n_tokens, on);
   }
 
-  // Mode fast, many tokens: where a group ends with value x and fast tiles of the next one read it, the type in whose
-  // precision it is left for them; else F32. Decode of one token has groups of its own.
-  tensor::DType halves_of(const FusionGroup& group, ops::ValueId x) const {
-    if (!s_.options.fast || s_.n_tokens == 1) return tensor::DType::F32;
-    const KernelPlan::Halves& halves = s_.kernels.halves_of(static_cast<size_t>(&group - s_.schedule.groups.data()));
-    if (halves.x != x || row_of_floats(halves.reader).kernel != FloatKernel::fast_tiles) return tensor::DType::F32;
+  // Mode fast, many tokens: the type in whose precision x is left for fast tiles; else F32. Decode of one token has
+  // groups of its own.
+  tensor::DType type_of(const KernelPlan::Halves& halves, ops::ValueId x) const {
+    if (s_.n_tokens == 1 || halves.x != x || row_of_floats(halves.reader).kernel != FloatKernel::fast_tiles)
+      return tensor::DType::F32;
     return halves.type;
   }
-  tensor::DType halves_for_next(ops::ValueId x) const { return halves_of(group_, x); }
-  // Whether the group before has left the rounded x.
+  tensor::DType halves_for_next(ops::ValueId x) const { return type_of(s_.kernels.halves_left(group_), x); }
   bool halves_are_made(ops::ValueId x) const {
-    const bool is_first = &group_ == s_.schedule.groups.data();
-    return s_.n_tokens > 1 && !is_first && halves_of(*(&group_ - 1), x) != tensor::DType::F32;
+    return type_of(s_.kernels.halves_found(group_), x) != tensor::DType::F32;
   }
   // Of a product that reads floats, for the batch; of none of its rows, as of one.
   const FloatRow& row_of_floats(int32_t op) const {

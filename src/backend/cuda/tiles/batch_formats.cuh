@@ -4,6 +4,7 @@
 // rows, or four rows of two pieces, lie in different banks.
 #pragma once
 
+#include "backend/cuda/linear/block_parts.h"
 #include "backend/cuda/tiles/mma_formats.cuh"
 
 namespace assay::backend::cuda {
@@ -73,20 +74,20 @@ template <bool kFive>
 struct BatchQ45_K {
   static constexpr tensor::DType kDType = kFive ? tensor::DType::Q5_K : tensor::DType::Q4_K;
   static constexpr bool kHasMin = true;
-  static constexpr int kRowBytes = kFive ? 176 : 144;
+  static constexpr int kRowBytes = kFive ? kQ5KBytes : kQ4KBytes;
   __device__ static constexpr int sub(int group, int which) { return 2 * group + which; }  // of 32 weights
 
   template <int kRows>
   __device__ static void begin(BatchSource& s, const Parts& parts, int64_t block, int blocks) {
-    s.low = part_begin<kRows, 128>(parts.base[kFive ? 2 : 1], block, blocks);
-    s.small = part_begin<kRows, 16>(parts.base[0], block, blocks);
-    if constexpr (kFive) s.upper = part_begin<kRows, 32>(parts.base[1], block, blocks);
+    s.low = part_begin<kRows, kNibbleBytes>(parts.base[kFive ? 2 : 1], block, blocks);
+    s.small = part_begin<kRows, kHeadBytes>(parts.base[0], block, blocks);
+    if constexpr (kFive) s.upper = part_begin<kRows, kFifthBytes>(parts.base[1], block, blocks);
   }
   template <int kRows>
   __device__ static void copy(BatchSource& s, uint32_t to, int blocks) {
-    copy_part<kRows, 128>(s.low, to, blocks);
-    copy_part<kRows, 16>(s.small, to + kRows * 128, blocks);
-    if constexpr (kFive) copy_part<kRows, 32>(s.upper, to + kRows * 144, blocks);
+    copy_part<kRows, kNibbleBytes>(s.low, to, blocks);
+    copy_part<kRows, kHeadBytes>(s.small, to + kRows * kNibbleBytes, blocks);
+    if constexpr (kFive) copy_part<kRows, kFifthBytes>(s.upper, to + kRows * kQ4KBytes, blocks);
   }
   __device__ static void columns_at(uint32_t shared, const BatchLane& lane, int sub, uint32_t (&b)[2]) {
     const uint2 w = pair_at(shared + (lane.pair ^ static_cast<uint32_t>(sub % 4 * 32)));
@@ -102,7 +103,8 @@ struct BatchQ45_K {
     uint2 n[kM][2], bits[kFive ? kM : 1][2];
 
     __device__ uint4 header(int m, int side) const {
-      return words_at(stage + kRows * 128 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 16);
+      return words_at(stage + kRows * kNibbleBytes +
+                      (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * kHeadBytes);
     }
     __device__ Rows(uint32_t from, const BatchLane& of) : stage(from), lane(of) {
 #pragma unroll
@@ -112,8 +114,9 @@ struct BatchQ45_K {
           const uint4 h = header(m, side);
           scales[m][side][0] = k_scale_word(h, 0), scales[m][side][1] = k_scale_word(h, 1);
           if constexpr (kFive) {
-            bits[m][side] = pair_at(stage + kRows * 144 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 32 +
-                                    8 * lane.place);
+            bits[m][side] =
+                pair_at(stage + kRows * kQ4KBytes +
+                        (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * kFifthBytes + 8 * lane.place);
           }
         }
       }
@@ -165,28 +168,28 @@ using BatchQ5_K = BatchQ45_K<true>;
 struct BatchQ6_K {
   static constexpr tensor::DType kDType = tensor::DType::Q6_K;
   static constexpr bool kHasMin = false;
-  static constexpr int kRowBytes = 224;  // the last 16 hold the scale of the superblock
+  static constexpr int kRowBytes = kQ6KRowBytes + 16;  // the last 16 hold the scale of the superblock
   __device__ static constexpr int sub(int group, int which) { return group / 2 * 4 + group % 2 + 2 * which; }
 
   template <int kRows>
   __device__ static void begin(BatchSource& s, const Parts& parts, int64_t block, int blocks) {
-    s.low = part_begin<kRows, 128>(parts.base[0], block, blocks);
-    s.upper = part_begin<kRows, 64>(parts.base[1], block, blocks);
-    s.small = part_begin<kRows, 16>(parts.base[2], block, blocks);
-    s.scale = parts.base[3] + (block + static_cast<int>(threadIdx.x) % kRows * blocks) * 2;
+    s.low = part_begin<kRows, kQ6KNibbleBytes>(parts.base[0], block, blocks);
+    s.upper = part_begin<kRows, kQ6KPairBytes>(parts.base[1], block, blocks);
+    s.small = part_begin<kRows, kQ6KScaleBytes>(parts.base[2], block, blocks);
+    s.scale = parts.base[3] + (block + static_cast<int>(threadIdx.x) % kRows * blocks) * kQ6KFactorBytes;
   }
   template <int kRows>
   __device__ static void copy(BatchSource& s, uint32_t to, int blocks) {
-    copy_part<kRows, 128>(s.low, to, blocks);
-    copy_part<kRows, 64>(s.upper, to + kRows * 128, blocks);
-    copy_part<kRows, 16>(s.small, to + kRows * 192, blocks);
+    copy_part<kRows, kQ6KNibbleBytes>(s.low, to, blocks);
+    copy_part<kRows, kQ6KPairBytes>(s.upper, to + kRows * kQ6KNibbleBytes, blocks);
+    copy_part<kRows, kQ6KScaleBytes>(s.small, to + kRows * kQ6KScalesAt, blocks);
     // Two bytes are too few for a copy of its own: the four (of every other superblock's two) that hold them.
     const uint32_t row = threadIdx.x % 32;
     if (row < kRows) {
       const auto* pair = reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(s.scale) & ~uintptr_t{3});
-      copy_4(to + kRows * 208 + row * 16, pair);
+      copy_4(to + kRows * kQ6KRowBytes + row * 16, pair);
     }
-    s.scale += 2;
+    s.scale += kQ6KFactorBytes;
   }
   __device__ static void columns_at(uint32_t shared, const BatchLane& lane, int sub, uint32_t (&b)[2]) {
     const uint32_t at = lane.word ^ static_cast<uint32_t>(sub % 4 * 32);
@@ -211,9 +214,11 @@ struct BatchQ6_K {
           n[m][i] = word_at(stage + (lane.word ^ static_cast<uint32_t>(group * 32) ^ (w << 4)) + row * 128);
           if (group % 2 != 0) continue;
           const uint32_t piece = (static_cast<uint32_t>(group) + w) ^ (lane.row >> 1 & 3);
-          bits[m][i] = word_at(stage + kRows * 128 + (lane.row + row) * 64 + 16 * piece + 4 * lane.place);
+          bits[m][i] =
+              word_at(stage + kRows * kQ6KNibbleBytes + (lane.row + row) * kQ6KPairBytes + 16 * piece + 4 * lane.place);
           if (w == 0)
-            scales[m][i] = pair_at(stage + kRows * 192 + (lane.row + row) * 16 + static_cast<uint32_t>(group * 4));
+            scales[m][i] = pair_at(stage + kRows * kQ6KScalesAt + (lane.row + row) * kQ6KScaleBytes +
+                                   static_cast<uint32_t>(group * 4));
         }
       }
     }
@@ -241,7 +246,8 @@ struct BatchQ6_K {
     __device__ void finish(int m, quant::BlockScales (&d)[2], bool odd) const {
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
-        const uint32_t two = word_at(stage + kRows * 208 + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 16);
+        const uint32_t two =
+            word_at(stage + kRows * kQ6KRowBytes + (lane.row + static_cast<uint32_t>(16 * m + 8 * side)) * 16);
         d[side] = {odd ? high_half(two) : low_half(two), 0.0f};
       }
     }

@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/cuda/decode/gemv_formats.cuh"
+#include "backend/cuda/linear/block_parts.h"
 #include "backend/cuda/tiles/mma_steps.cuh"
 
 namespace assay::backend::cuda {
@@ -94,13 +95,13 @@ struct MmaQ4_K : MmaKHeader<64> {
   struct Source {
     const uint8_t *n, *header;
     __device__ Source(const Parts& p, int64_t block, int side)
-        : n(p.base[1] + block * 128 + 32 * side), header(p.base[0] + block * 16) {}
+        : n(p.base[1] + block * kNibbleBytes + 32 * side), header(p.base[0] + block * kHeadBytes) {}
     __device__ void copy(uint32_t row, int half_block, int side) const {
       copy_16(row + 32 * side, n + 64 * half_block, true);
       copy_16(row + 32 * side + 16, n + 64 * half_block + 16, true);
-      if (side == 0) copy_16(row + 64, header + half_block / 2 * 16, true);
+      if (side == 0) copy_16(row + 64, header + half_block / 2 * kHeadBytes, true);
     }
-    __device__ uint32_t load_scales(int block) const { return load_pair(header + block * 16); }
+    __device__ uint32_t load_scales(int block) const { return load_pair(header + block * kHeadBytes); }
   };
   __device__ static void load(uint32_t at, int i, Raw& raw) {
     if (i % 2 == 0) load_matrices(at + 16 * i, raw.n);
@@ -120,15 +121,15 @@ struct MmaQ5_K : MmaKHeader<96> {
   struct Source {
     const uint8_t *n, *bits, *header;
     __device__ Source(const Parts& p, int64_t block, int side)
-        : n(p.base[2] + block * 128 + 32 * side), bits(p.base[1] + block * 32 + 16 * side),
-          header(p.base[0] + block * 16) {}
+        : n(p.base[2] + block * kNibbleBytes + 32 * side), bits(p.base[1] + block * kFifthBytes + 16 * side),
+          header(p.base[0] + block * kHeadBytes) {}
     __device__ void copy(uint32_t row, int half_block, int side) const {
       copy_16(row + 32 * side, n + 64 * half_block, true);
       copy_16(row + 32 * side + 16, n + 64 * half_block + 16, true);
-      copy_16(row + 64 + 16 * side, bits + half_block / 2 * 32, true);
-      if (side == 0) copy_16(row + 96, header + half_block / 2 * 16, true);
+      copy_16(row + 64 + 16 * side, bits + half_block / 2 * kFifthBytes, true);
+      if (side == 0) copy_16(row + 96, header + half_block / 2 * kHeadBytes, true);
     }
-    __device__ uint32_t load_scales(int block) const { return load_pair(header + block * 16); }
+    __device__ uint32_t load_scales(int block) const { return load_pair(header + block * kHeadBytes); }
   };
   __device__ static void load(uint32_t at, int i, Raw& raw) {
     if (i % 2 == 0) load_matrices(at + 16 * i, raw.n);
@@ -155,15 +156,15 @@ struct MmaQ6_K {
   struct Source {
     const uint8_t *n, *bits, *scales, *d;
     __device__ Source(const Parts& p, int64_t block, int side)
-        : n(p.base[0] + block * 128 + 32 * side), bits(p.base[1] + block * 64 + 16 * side),
-          scales(p.base[2] + block * 16), d(p.base[3] + block * 2) {}
+        : n(p.base[0] + block * kQ6KNibbleBytes + 32 * side), bits(p.base[1] + block * kQ6KPairBytes + 16 * side),
+          scales(p.base[2] + block * kQ6KScaleBytes), d(p.base[3] + block * kQ6KFactorBytes) {}
     __device__ void copy(uint32_t row, int half_block, int side) const {
       copy_16(row + 32 * side, n + 64 * half_block, true);
       copy_16(row + 32 * side + 16, n + 64 * half_block + 16, true);
       copy_16(row + 64 + 16 * side, bits + half_block * 32, true);
-      if (side == 0) copy_16(row + 96, scales + half_block / 2 * 16, true);
+      if (side == 0) copy_16(row + 96, scales + half_block / 2 * kQ6KScaleBytes, true);
     }
-    __device__ uint32_t load_scales(int block) const { return load_one(d + block * 2); }
+    __device__ uint32_t load_scales(int block) const { return load_one(d + block * kQ6KFactorBytes); }
   };
   __device__ static quant::BlockScales block_scales(uint32_t w) { return scales_of_one(w); }
   __device__ static constexpr int run(int i) { return i / 2 + 2 * (i % 2); }
@@ -192,8 +193,10 @@ struct MmaQ6_K {
 struct MmaQ4_0 {
   static constexpr tensor::DType kDType = tensor::DType::Q4_0;
   static constexpr bool kHasMin = false;
-  static constexpr int kPieces = 4, kPitch = 80, kBlockBytes = 16;
-  __device__ static uint32_t load_scales(const Parts& p, int64_t block) { return load_one(p.base[0] + block * 2); }
+  static constexpr int kPieces = 4, kPitch = 80, kBlockBytes = kQ4_0Bytes;
+  __device__ static uint32_t load_scales(const Parts& p, int64_t block) {
+    return load_one(p.base[0] + block * kQ4_0HeadBytes);
+  }
   __device__ static quant::BlockScales block_scales(uint32_t w) { return scales_of_one(w); }
   __device__ static void fragment(uint32_t at, uint32_t (&a)[4]) {
     uint32_t n[2];
@@ -209,8 +212,10 @@ struct MmaQ4_0 {
 struct MmaQ4_1 {
   static constexpr tensor::DType kDType = tensor::DType::Q4_1;
   static constexpr bool kHasMin = true;
-  static constexpr int kPieces = 4, kPitch = 80, kBlockBytes = 16;
-  __device__ static uint32_t load_scales(const Parts& p, int64_t block) { return load_pair(p.base[0] + block * 4); }
+  static constexpr int kPieces = 4, kPitch = 80, kBlockBytes = kQ4_1Bytes;
+  __device__ static uint32_t load_scales(const Parts& p, int64_t block) {
+    return load_pair(p.base[0] + block * kQ4_1HeadBytes);
+  }
   __device__ static quant::BlockScales block_scales(uint32_t w) { return scales_of_pair(w); }
   __device__ static void fragment(uint32_t at, uint32_t (&a)[4]) {
     uint32_t n[2];
@@ -226,8 +231,10 @@ struct MmaQ4_1 {
 struct MmaQ8_0 {
   static constexpr tensor::DType kDType = tensor::DType::Q8_0;
   static constexpr bool kHasMin = false;
-  static constexpr int kPieces = 8, kPitch = 144, kBlockBytes = 32;
-  __device__ static uint32_t load_scales(const Parts& p, int64_t block) { return load_one(p.base[0] + block * 2); }
+  static constexpr int kPieces = 8, kPitch = 144, kBlockBytes = kQ8_0Bytes;
+  __device__ static uint32_t load_scales(const Parts& p, int64_t block) {
+    return load_one(p.base[0] + block * kQ8_0HeadBytes);
+  }
   __device__ static quant::BlockScales block_scales(uint32_t w) { return scales_of_one(w); }
   __device__ static void fragment(uint32_t at, uint32_t (&a)[4]) { load_matrices(at, a); }
 };

@@ -5,6 +5,7 @@
 // banks.
 #pragma once
 
+#include "backend/cuda/linear/block_parts.h"
 #include "backend/cuda/tiles/mma_formats.cuh"
 
 namespace assay::backend::cuda {
@@ -46,9 +47,9 @@ struct WgmmaQ4_K {
   static constexpr tensor::DType kDType = tensor::DType::Q4_K;
   static constexpr bool kHasMin = true, kSigned = false;
   static constexpr int kShift = 3;
-  static constexpr int kParts = 2, kStageBytes = 128 * 144;
+  static constexpr int kParts = 2, kStageBytes = 128 * kQ4KBytes;
   __host__ __device__ static constexpr WgmmaPart part(int i) {
-    return i == 0 ? WgmmaPart{1, 128, 0} : WgmmaPart{0, 16, 128 * 128};
+    return i == 0 ? WgmmaPart{1, kNibbleBytes, 0} : WgmmaPart{0, kHeadBytes, 128 * kNibbleBytes};
   }
   __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
   __device__ static constexpr int first(int i) { return 64 * i; }
@@ -92,7 +93,7 @@ struct WgmmaQ4_K {
   }
   __device__ static void load_low_bits(uint32_t rows, uint32_t row, int i, uint32_t (&n)[4]) {
     const uint32_t lane = threadIdx.x % 32;
-    load_matrices(rows + piece_at<128>(row + lane % 16, 2 * i + lane / 16), n);
+    load_matrices(rows + piece_at<kNibbleBytes>(row + lane % 16, 2 * i + lane / 16), n);
   }
 
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
@@ -108,9 +109,11 @@ struct WgmmaQ4_K {
 
 struct WgmmaQ5_K : WgmmaQ4_K {
   static constexpr tensor::DType kDType = tensor::DType::Q5_K;
-  static constexpr int kParts = 3, kStageBytes = 128 * 176;
+  static constexpr int kParts = 3, kStageBytes = 128 * kQ5KBytes;
   __host__ __device__ static constexpr WgmmaPart part(int i) {
-    return i == 0 ? WgmmaPart{2, 128, 0} : i == 1 ? WgmmaPart{1, 32, 128 * 128} : WgmmaPart{0, 16, 128 * 160};
+    return i == 0   ? WgmmaPart{2, kNibbleBytes, 0}
+           : i == 1 ? WgmmaPart{1, kFifthBytes, 128 * kNibbleBytes}
+                    : WgmmaPart{0, kHeadBytes, 128 * (kNibbleBytes + kFifthBytes)};
   }
 
   __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
@@ -120,7 +123,7 @@ struct WgmmaQ5_K : WgmmaQ4_K {
   __device__ void read(uint32_t rows, uint32_t row) {
     const uint32_t lane = threadIdx.x % 32;
     read_scales(rows + part(2).at, row);
-    load_matrices(rows + part(1).at + piece_at<32>(row + lane % 16, lane / 16), bits);
+    load_matrices(rows + part(1).at + piece_at<kFifthBytes>(row + lane % 16, lane / 16), bits);
   }
   __device__ void read_floats(uint32_t rows, uint32_t row) { read_floats_of(rows + part(2).at, row); }
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
@@ -142,9 +145,11 @@ struct WgmmaQ6_K {
   static constexpr tensor::DType kDType = tensor::DType::Q6_K;
   static constexpr bool kHasMin = false, kSigned = true;
   static constexpr int kShift = 8;
-  static constexpr int kParts = 3, kStageBytes = 128 * 208;
+  static constexpr int kParts = 3, kStageBytes = 128 * kQ6KRowBytes;
   __host__ __device__ static constexpr WgmmaPart part(int i) {
-    return i == 0 ? WgmmaPart{0, 128, 0} : i == 1 ? WgmmaPart{1, 64, 128 * 128} : WgmmaPart{2, 16, 128 * 192};
+    return i == 0   ? WgmmaPart{0, kQ6KNibbleBytes, 0}
+           : i == 1 ? WgmmaPart{1, kQ6KPairBytes, 128 * kQ6KNibbleBytes}
+                    : WgmmaPart{2, kQ6KScaleBytes, 128 * kQ6KScalesAt};
   }
   __host__ __device__ static constexpr int block_bytes(int i) { return part(i).bytes; }
   __device__ static constexpr int first(int i) { return 128 * (i / 2) + 32 * (i % 2); }
@@ -165,8 +170,8 @@ struct WgmmaQ6_K {
   __device__ void unpack(uint32_t rows, uint32_t row, int i, Fragments& a, Fragments& b) const {
     const uint32_t lane = threadIdx.x % 32, own = row + lane % 16, side_of_lane = lane / 16;
     uint32_t n[4], bits[4];
-    load_matrices(rows + piece_at<128>(own, 2 * i + side_of_lane), n);
-    load_matrices(rows + part(1).at + piece_at<64>(own, 2 * (i / 2) + side_of_lane), bits);
+    load_matrices(rows + piece_at<kQ6KNibbleBytes>(own, 2 * i + side_of_lane), n);
+    load_matrices(rows + part(1).at + piece_at<kQ6KPairBytes>(own, 2 * (i / 2) + side_of_lane), bits);
     uint32_t s[2][2];  // of row and run, two scales each
 #pragma unroll
     for (int side = 0; side < 2; ++side) {

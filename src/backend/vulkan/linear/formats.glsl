@@ -11,6 +11,8 @@
 #ifndef ASSAY_FORMATS_GLSL
 #define ASSAY_FORMATS_GLSL
 
+#include "linear/block_layout.glsl"
+
 layout(constant_id = 10) const uint kFormat = 0u;
 // As kernels.cpp numbers them.
 const uint kF32 = 0u, kF16 = 1u, kBF16 = 2u, kQ4_0 = 3u, kQ4_1 = 4u, kQ5_0 = 5u, kQ5_1 = 6u, kQ8_0 = 7u, kQ4_K = 8u, kQ5_K = 9u, kQ6_K = 10u;
@@ -31,14 +33,14 @@ uint word_at(WeightRow r, uint byte) { return r.w.at[(r.begin + byte) >> 2]; }
 // d and m of a block; of the K-quants m is -dmin.
 vec2 block_scales(WeightRow r, uint b) {
   switch (kFormat) {
-    case kQ4_0: return vec2(half_to_float(memory_half(r.w, r.begin + 16u * r.n + 2u * b)), 0.0);
-    case kQ4_1: return halves_to_floats(word_at(r, 16u * r.n + 4u * b));
-    case kQ5_0: return vec2(half_to_float(memory_half(r.w, r.begin + 20u * r.n + 2u * b)), 0.0);
-    case kQ5_1: return halves_to_floats(word_at(r, 20u * r.n + 4u * b));
-    case kQ8_0: return vec2(half_to_float(memory_half(r.w, r.begin + 32u * r.n + 2u * b)), 0.0);
-    case kQ6_K: return vec2(half_to_float(memory_half(r.w, r.begin + 208u * r.n + 2u * b)), 0.0);
+    case kQ4_0: return vec2(half_to_float(memory_half(r.w, r.begin + kBlock4Scales * r.n + kScaleBytes * b)), 0.0);
+    case kQ4_1: return halves_to_floats(word_at(r, kBlock4Scales * r.n + kScaleAndMinBytes * b));
+    case kQ5_0: return vec2(half_to_float(memory_half(r.w, r.begin + kBlock5Scales * r.n + kScaleBytes * b)), 0.0);
+    case kQ5_1: return halves_to_floats(word_at(r, kBlock5Scales * r.n + kScaleAndMinBytes * b));
+    case kQ8_0: return vec2(half_to_float(memory_half(r.w, r.begin + kBlock8Scales * r.n + kScaleBytes * b)), 0.0);
+    case kQ6_K: return vec2(half_to_float(memory_half(r.w, r.begin + kQ6KFactor * r.n + kScaleBytes * b)), 0.0);
     default: {
-      const vec2 s = halves_to_floats(word_at(r, (kFormat == kQ4_K ? 144u : 176u) * b));
+      const vec2 s = halves_to_floats(word_at(r, (kFormat == kQ4_K ? kQ4KBytes : kQ5KBytes) * b));
       return vec2(s.x, negated(s.y));
     }
   }
@@ -47,9 +49,9 @@ vec2 block_scales(WeightRow r, uint b) {
 ivec2 scales_of_head(uvec4 head, uint group);
 // Scale and minimum of a group of a superblock.
 ivec2 group_scales(WeightRow r, uint b, uint group) {
-  if (kFormat == kQ6_K) return ivec2(bitfieldExtract(int(word_at(r, 192u * r.n + 16u * b + (group & 12u)) >> (8u * (group & 3u))), 0, 8), 0);
+  if (kFormat == kQ6_K) return ivec2(bitfieldExtract(int(word_at(r, kQ6KScales * r.n + kQ6KScalesBytes * b + (group & 12u)) >> (8u * (group & 3u))), 0, 8), 0);
   if (!of_superblocks()) return ivec2(1);
-  return scales_of_head(wide(r, (kFormat == kQ4_K ? 144u : 176u) * b), group);
+  return scales_of_head(wide(r, (kFormat == kQ4_K ? kQ4KBytes : kQ5KBytes) * b), group);
 }
 ivec2 scales_of_head(uvec4 head, uint group) {
   const uint i = group / 2u, shift = 8u * (i & 3u);
@@ -68,24 +70,24 @@ uvec4 less(uvec4 bytes, uint offset) { return ((bytes | 0x80808080u) - offset * 
 // The 16 weights of a group.
 uvec4 group_bytes(WeightRow r, uint b, uint group) {
   switch (kFormat) {
-    case kQ4_0: return less((wide(r, 16u * b) >> (4u * group)) & 0x0F0F0F0Fu, 8u);  // the second group is in the high nibbles
-    case kQ4_1: return (wide(r, 16u * b) >> (4u * group)) & 0x0F0F0F0Fu;
+    case kQ4_0: return less((wide(r, kBlock4Quants * b) >> (4u * group)) & 0x0F0F0F0Fu, 8u);  // the second group is in the high nibbles
+    case kQ4_1: return (wide(r, kBlock4Quants * b) >> (4u * group)) & 0x0F0F0F0Fu;
     case kQ5_0: case kQ5_1: {
-      const uint bits = word_at(r, 16u * r.n + 4u * b) >> (16u * group);
+      const uint bits = word_at(r, kBlock5High * r.n + kBlock5HighBytes * b) >> (16u * group);
       const uvec4 high = uvec4(fifth_bits(bits), fifth_bits(bits >> 4), fifth_bits(bits >> 8), fifth_bits(bits >> 12));
-      const uvec4 bytes = ((wide(r, 16u * b) >> (4u * group)) & 0x0F0F0F0Fu) | high;
+      const uvec4 bytes = ((wide(r, kBlock4Quants * b) >> (4u * group)) & 0x0F0F0F0Fu) | high;
       return kFormat == kQ5_0 ? less(bytes, 16u) : bytes;
     }
-    case kQ8_0: return wide(r, 32u * b + 16u * group);
-    case kQ4_K: return (wide(r, 144u * b + 16u + 32u * (group >> 2) + 16u * (group & 1u)) >> (2u * (group & 2u))) & 0x0F0F0F0Fu;
+    case kQ8_0: return wide(r, kBlock8Quants * b + 16u * group);
+    case kQ4_K: return (wide(r, kQ4KBytes * b + kQ4KLow + 32u * (group >> 2) + 16u * (group & 1u)) >> (2u * (group & 2u))) & 0x0F0F0F0Fu;
     case kQ5_K: {
-      const uvec4 low = (wide(r, 176u * b + 48u + 32u * (group >> 2) + 16u * (group & 1u)) >> (2u * (group & 2u))) & 0x0F0F0F0Fu;
-      return low | (((wide(r, 176u * b + 16u + 16u * (group & 1u)) >> (group >> 1)) & 0x01010101u) << 4);
+      const uvec4 low = (wide(r, kQ5KBytes * b + kQ5KLow + 32u * (group >> 2) + 16u * (group & 1u)) >> (2u * (group & 2u))) & 0x0F0F0F0Fu;
+      return low | (((wide(r, kQ5KBytes * b + kQ5KHigh + 16u * (group & 1u)) >> (group >> 1)) & 0x01010101u) << 4);
     }
     default: {  // Q6_K, in halves of 8 groups
       const uint part = group & 7u;
-      const uvec4 low = (wide(r, 128u * b + 64u * (group >> 3) + 16u * (part & 3u)) >> (part & 4u)) & 0x0F0F0F0Fu;
-      const uvec4 high = wide(r, 128u * r.n + 64u * b + 32u * (group >> 3) + 16u * (part & 1u)) >> (2u * (part >> 1));
+      const uvec4 low = (wide(r, kQ6KLowBytes * b + 64u * (group >> 3) + 16u * (part & 3u)) >> (part & 4u)) & 0x0F0F0F0Fu;
+      const uvec4 high = wide(r, kQ6KHigh * r.n + kQ6KHighBytes * b + 32u * (group >> 3) + 16u * (part & 1u)) >> (2u * (part >> 1));
       return less(low | ((high & 0x03030303u) << 4), 32u);
     }
   }
@@ -107,19 +109,19 @@ Quarter quarter_at(WeightRow r, uint b, uint quarter) {
   Quarter x;
   if (kFormat == kQ6_K) {
     const uint half_at = quarter >> 1, part = quarter & 1u;
-    x.low[0] = wide(r, 128u * b + 64u * half_at + 16u * part);
-    x.low[1] = wide(r, 128u * b + 64u * half_at + 16u * part + 32u);
-    x.high[0] = wide(r, 128u * r.n + 64u * b + 32u * half_at + 16u * part);
-    x.head = uvec4(word_at(r, 192u * r.n + 16u * b + 8u * half_at), word_at(r, 192u * r.n + 16u * b + 8u * half_at + 4u), memory_half(r.w, r.begin + 208u * r.n + 2u * b), 0u);
+    x.low[0] = wide(r, kQ6KLowBytes * b + 64u * half_at + 16u * part);
+    x.low[1] = wide(r, kQ6KLowBytes * b + 64u * half_at + 16u * part + 32u);
+    x.high[0] = wide(r, kQ6KHigh * r.n + kQ6KHighBytes * b + 32u * half_at + 16u * part);
+    x.head = uvec4(word_at(r, kQ6KScales * r.n + kQ6KScalesBytes * b + 8u * half_at), word_at(r, kQ6KScales * r.n + kQ6KScalesBytes * b + 8u * half_at + 4u), memory_half(r.w, r.begin + kQ6KFactor * r.n + kScaleBytes * b), 0u);
     return x;
   }
-  const uint at = (kFormat == kQ4_K ? 144u : 176u) * b, low_at = at + (kFormat == kQ4_K ? 16u : 48u) + 32u * quarter;
+  const uint at = (kFormat == kQ4_K ? kQ4KBytes : kQ5KBytes) * b, low_at = at + (kFormat == kQ4_K ? kQ4KLow : kQ5KLow) + 32u * quarter;
   x.head = wide(r, at);
   x.low[0] = wide(r, low_at);
   x.low[1] = wide(r, low_at + 16u);
   if (kFormat == kQ5_K) {
-    x.high[0] = wide(r, at + 16u);
-    x.high[1] = wide(r, at + 32u);
+    x.high[0] = wide(r, at + kQ5KHigh);
+    x.high[1] = wide(r, at + (kQ5KHigh + 16u));
   }
   return x;
 }

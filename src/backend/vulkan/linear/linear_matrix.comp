@@ -82,15 +82,15 @@ void fetch(uint s) {
   WeightRow row = matrix_row(0u, first_row + gl_LocalInvocationIndex / 2u);
   if (kFormat == kQ6_K) {
     const uint half_at = quarter >> 1, part = quarter & 1u;
-    w_low = wide(row, 128u * b + 64u * half_at + 16u * part + 32u * side);
-    w_high = wide(row, 128u * row.n + 64u * b + 32u * half_at + 16u * part);
-    const uint scales_at = 192u * row.n + 16u * b + 8u * half_at;
-    w_head = uvec4(word_at(row, scales_at), word_at(row, scales_at + 4u), quarter == 3u ? memory_half(row.w, row.begin + 208u * row.n + 2u * b) : 0u, 0u);
+    w_low = wide(row, kQ6KLowBytes * b + 64u * half_at + 16u * part + 32u * side);
+    w_high = wide(row, kQ6KHigh * row.n + kQ6KHighBytes * b + 32u * half_at + 16u * part);
+    const uint scales_at = kQ6KScales * row.n + kQ6KScalesBytes * b + 8u * half_at;
+    w_head = uvec4(word_at(row, scales_at), word_at(row, scales_at + 4u), quarter == 3u ? memory_half(row.w, row.begin + kQ6KFactor * row.n + kScaleBytes * b) : 0u, 0u);
   } else {
-    const uint at = (kFormat == kQ4_K ? 144u : 176u) * b;
+    const uint at = (kFormat == kQ4_K ? kQ4KBytes : kQ5KBytes) * b;
     w_head = wide(row, at);
-    w_low = wide(row, at + (kFormat == kQ4_K ? 16u : 48u) + 32u * quarter + 16u * side);
-    if (kFormat == kQ5_K) w_high = wide(row, at + 16u + 16u * side);
+    w_low = wide(row, at + (kFormat == kQ4_K ? kQ4KLow : kQ5KLow) + 32u * quarter + 16u * side);
+    if (kFormat == kQ5_K) w_high = wide(row, at + kQ5KHigh + 16u * side);
   }
   UNROLL for (uint i = 0u; i < kColumnFragments / (kThreads / 128u); ++i) {
     const uint c = gl_LocalInvocationIndex / 4u + kThreads / 4u * i, group = gl_LocalInvocationIndex & 3u, x = x_row(first_token + token_of(c));

@@ -9,8 +9,10 @@
 #include "base/round_up.h"
 #include "quant/q4_0.h"
 #include "quant/q4_1.h"
+#include "quant/q4_k.h"
 #include "quant/q5_0.h"
 #include "quant/q5_1.h"
+#include "quant/q5_k.h"
 #include "quant/q6_k.h"
 #include "quant/q8_0.h"
 
@@ -32,16 +34,49 @@ struct BlockPart {
 template <class Block>
 constexpr BlockPart kScaleAndMin = {offsetof(Block, d), sizeof(Block::d) + sizeof(Block::m)};
 
-// In the order in which a row has them on the device. None: blocks as they are.
+// In the order in which a row has them on the device.
+constexpr std::array kQ4_0 = {ASSAY_PART(Q4_0, nibbles), ASSAY_PART(Q4_0, d)};
+constexpr std::array kQ4_1 = {ASSAY_PART(Q4_1, nibbles), kScaleAndMin<quant::BlockQ4_1>};
+constexpr std::array kQ5_0 = {ASSAY_PART(Q5_0, nibbles), ASSAY_PART(Q5_0, high_bits), ASSAY_PART(Q5_0, d)};
+constexpr std::array kQ5_1 = {ASSAY_PART(Q5_1, nibbles), ASSAY_PART(Q5_1, high_bits), kScaleAndMin<quant::BlockQ5_1>};
+constexpr std::array kQ8_0 = {ASSAY_PART(Q8_0, q), ASSAY_PART(Q8_0, d)};
+constexpr std::array kQ6_K = {ASSAY_PART(Q6_K, nibbles), ASSAY_PART(Q6_K, high_bits), ASSAY_PART(Q6_K, sub_scales),
+                              ASSAY_PART(Q6_K, d)};
+#undef ASSAY_PART
+
+// What shaders know of blocks, held to the parts: bytes of a block in part i, and in all before it.
+namespace glsl {
+using uint = uint32_t;
+#include "backend/vulkan/linear/block_layout.glsl"
+}  // namespace glsl
+template <size_t n>
+constexpr bool is_part(const std::array<BlockPart, n>& parts, size_t i, int64_t before, int64_t bytes) {
+  for (size_t j = 0; j < i; ++j) before -= parts[j].bytes;
+  return before == 0 && parts[i].bytes == bytes;
+}
+static_assert(is_part(kQ4_0, 0, 0, glsl::kBlock4Quants) && is_part(kQ4_1, 0, 0, glsl::kBlock4Quants) &&
+              is_part(kQ4_0, 1, glsl::kBlock4Scales, glsl::kScaleBytes) &&
+              is_part(kQ4_1, 1, glsl::kBlock4Scales, glsl::kScaleAndMinBytes));
+static_assert(is_part(kQ5_0, 0, 0, glsl::kBlock4Quants) && is_part(kQ5_1, 0, 0, glsl::kBlock4Quants) &&
+              is_part(kQ5_0, 1, glsl::kBlock5High, glsl::kBlock5HighBytes) &&
+              is_part(kQ5_1, 1, glsl::kBlock5High, glsl::kBlock5HighBytes) &&
+              is_part(kQ5_0, 2, glsl::kBlock5Scales, glsl::kScaleBytes) &&
+              is_part(kQ5_1, 2, glsl::kBlock5Scales, glsl::kScaleAndMinBytes));
+static_assert(is_part(kQ8_0, 0, 0, glsl::kBlock8Quants) && is_part(kQ8_0, 1, glsl::kBlock8Scales, glsl::kScaleBytes));
+static_assert(is_part(kQ6_K, 0, 0, glsl::kQ6KLowBytes) && is_part(kQ6_K, 1, glsl::kQ6KHigh, glsl::kQ6KHighBytes) &&
+              is_part(kQ6_K, 2, glsl::kQ6KScales, glsl::kQ6KScalesBytes) &&
+              is_part(kQ6_K, 3, glsl::kQ6KFactor, glsl::kScaleBytes));
+template <class Block>
+constexpr bool kBeginsWithHead = offsetof(Block, d) == 0 && offsetof(Block, d_min) == 2 &&
+                                 offsetof(Block, sub_scales) == 4 && sizeof(Block::sub_scales) == 12;
+static_assert(kBeginsWithHead<quant::BlockQ4_K> && sizeof(quant::BlockQ4_K) == glsl::kQ4KBytes &&
+              offsetof(quant::BlockQ4_K, nibbles) == glsl::kQ4KLow);
+static_assert(kBeginsWithHead<quant::BlockQ5_K> && sizeof(quant::BlockQ5_K) == glsl::kQ5KBytes &&
+              offsetof(quant::BlockQ5_K, high_bits) == glsl::kQ5KHigh &&
+              offsetof(quant::BlockQ5_K, nibbles) == glsl::kQ5KLow);
+
+// None: blocks as they are.
 std::span<const BlockPart> parts_of(DType dtype) noexcept {
-  static constexpr std::array kQ4_0 = {ASSAY_PART(Q4_0, nibbles), ASSAY_PART(Q4_0, d)};
-  static constexpr std::array kQ4_1 = {ASSAY_PART(Q4_1, nibbles), kScaleAndMin<quant::BlockQ4_1>};
-  static constexpr std::array kQ5_0 = {ASSAY_PART(Q5_0, nibbles), ASSAY_PART(Q5_0, high_bits), ASSAY_PART(Q5_0, d)};
-  static constexpr std::array kQ5_1 = {ASSAY_PART(Q5_1, nibbles), ASSAY_PART(Q5_1, high_bits),
-                                       kScaleAndMin<quant::BlockQ5_1>};
-  static constexpr std::array kQ8_0 = {ASSAY_PART(Q8_0, q), ASSAY_PART(Q8_0, d)};
-  static constexpr std::array kQ6_K = {ASSAY_PART(Q6_K, nibbles), ASSAY_PART(Q6_K, high_bits),
-                                       ASSAY_PART(Q6_K, sub_scales), ASSAY_PART(Q6_K, d)};
   switch (dtype) {
     case DType::Q4_0: return kQ4_0;
     case DType::Q4_1: return kQ4_1;
@@ -52,7 +87,6 @@ std::span<const BlockPart> parts_of(DType dtype) noexcept {
     default: return {};
   }
 }
-#undef ASSAY_PART
 
 }  // namespace
 

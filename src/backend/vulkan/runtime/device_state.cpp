@@ -12,7 +12,6 @@
 #include "assay/error.h"
 #include "backend/vulkan/linear/matrices.h"
 #include "base/round_up.h"
-#include "lower/buffer_plan.h"
 #include "lower/lifetimes.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/expert_linear.h"
@@ -93,37 +92,13 @@ void DeviceState::place_values(std::span<const int32_t> step_of_group) {
   }
   const lower::Steps steps = lower::find_steps(plan, lowering, step_of_group);
   const lower::Lifetimes lifetimes = lower::find_lifetimes(plan, lowering.links, lowering.twins, steps);
-  struct Wanted {
-    lower::BufferNeed need;
-    size_t i;  // of the values, then of the twins
-  };
-  std::vector<Wanted> wanted;
-  for (size_t i = 0; i < plan.values.size(); ++i) {
-    const auto id = static_cast<ops::ValueId>(i);
-    const lower::Lifetime& life = lifetimes.values[i];
-    wanted.push_back(
-        {{static_cast<size_t>(rows_max(id) * width(id)) * sizeof(float), life.first_step, life.last_step, ops::kNone},
-         i});
-  }
-  for (size_t i = 0; i < twins_.size(); ++i) {
-    const lower::Lifetime& life = lifetimes.twins[i];
-    wanted.push_back({{twin_bytes(lowering.twins.list[i], twins_[i]), life.first_step, life.last_step, ops::kNone},
-                      plan.values.size() + i});
-  }
-  std::ranges::stable_sort(wanted, {}, [](const Wanted& w) { return w.need.first_step; });
-  std::vector<lower::BufferNeed> needs;
-  for (const Wanted& w : wanted) needs.push_back(w.need);
-  const lower::BufferPlan placed = lower::place_buffers(needs, FreeList::kAlignment);
-  arena_ = device.allocate(placed.bytes, Device::Place::device,
+  std::vector<size_t> bytes_of_twins;
+  for (size_t i = 0; i < twins_.size(); ++i) bytes_of_twins.push_back(twin_bytes(lowering.twins.list[i], twins_[i]));
+  lower::Placement placement = lower::place_values(plan, bytes_of_twins, lifetimes, options, FreeList::kAlignment);
+  arena_ = device.allocate(placement.bytes, Device::Place::device,
                            "the activations of " + std::to_string(options.n_batch_max) + " tokens");
-  offsets_.resize(plan.values.size());
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i].i < plan.values.size()) {
-      offsets_[wanted[i].i] = placed.offsets[i];
-    } else {
-      twins_[wanted[i].i - plan.values.size()].address = arena_.address() + placed.offsets[i];
-    }
-  }
+  offsets_ = std::move(placement.values);
+  for (size_t i = 0; i < twins_.size(); ++i) twins_[i].address = arena_.address() + placement.twins[i];
 }
 
 void DeviceState::place_segments() {
