@@ -21,13 +21,8 @@ using serve::Response;
 namespace asio = boost::asio;
 
 bool serve::is_gone(Connection& c) {
-  if (c.tls) {  // its farewell lies unread before the end
-    pollfd end{c.socket.native_handle(), POLLRDHUP, 0};
-    return ::poll(&end, 1, 0) > 0;
-  }
-  char byte = 0;
-  const ssize_t n = ::recv(c.socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  pollfd end{c.socket.native_handle(), POLLRDHUP, 0};  // also where a next request, or TLS's farewell, lies unread
+  return ::poll(&end, 1, 0) > 0;
 }
 
 namespace {
@@ -168,7 +163,7 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
         if (!api::is_whole(*finished) && !failure) failure = ending_error(*finished, options);
         ++n_over;
       } else if (const auto* failed = std::get_if<RequestFailed>(&item.event)) {
-        if (!failure) failure = serve::to_api_error(failed->error);
+        if (!failure) failure = serve::to_api_error(failed->error, e);
         ++n_over;
       }
     }
@@ -186,7 +181,9 @@ asio::awaitable<void> Server::State::whole_answer(Connection& c, Exchange& e, co
     e.finish = name(choice.finished.reason);
     ++metrics.finished[e.finish];
   }
-  Response response{200, api.answer(asked, said)};
+  const std::function<std::string()> write_answer = [this, &asked, &said] { return api.answer(asked, said); };
+  std::string text = co_await serve::on_workers<std::string>(workers, write_answer);
+  Response response{200, std::move(text)};
   if (!asked.ignored.empty()) response.headers.emplace_back("x-ignored-params", serve::header_list(asked.ignored));
   co_await send(c, e, std::move(response));
 }
@@ -302,7 +299,7 @@ asio::awaitable<void> Server::State::stream_answer(Connection& c, Exchange& e, c
       }
     } else if (const auto* failed = std::get_if<RequestFailed>(&item.event)) {
       ++n_over;
-      if (!failure) failure = serve::to_api_error(failed->error);
+      if (!failure) failure = serve::to_api_error(failed->error, e);
     }
   };
   while (n_over < ids.size()) {

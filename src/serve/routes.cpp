@@ -46,7 +46,12 @@ int status_of(const Error& error) noexcept {
   return 500;
 }
 
-api::ApiError to_api_error(const Error& error) { return api::ApiError(status_of(error), error.what()); }
+api::ApiError to_api_error(const Error& error, Exchange& e) {
+  const int status = status_of(error);
+  if (status != 500) return api::ApiError(status, error.what());
+  e.fault = error.what();
+  return api::ApiError(status, "the server failed at this request: its log says why, under the answer's x-request-id");
+}
 
 Response error_response(const api::ApiError& error) {
   Response response{error.status, api::error_json(error)};

@@ -357,11 +357,11 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
   } catch (const api::ApiError& error) {
     failure = error;
   } catch (const Error& error) {
-    failure = serve::to_api_error(error);
+    failure = serve::to_api_error(error, e);
   } catch (const std::bad_alloc&) {
     failure.emplace(503, "no memory for this request");
   } catch (const std::exception& error) {  // a fault of ours, which ends nobody else's request
-    failure.emplace(500, error.what());
+    failure = serve::to_api_error(Error(Errc::device, error.what()), e);
   }
   if (e.status == 200) {  // the head of a stream is out: only the end of the connection is left to say it with
     e.closes = true;
@@ -378,16 +378,17 @@ void Server::State::note(const Exchange& e) {
   if (!e.finish.empty()) metrics.whole_request.add(seconds);
   if (!options.log) return;
   const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::string prompts;
+  std::string more;
   for (const std::string& prompt : e.prompts)
-    prompts += (prompts.empty() ? ",\"prompts\":[" : ",") + api::json_quoted(prompt);
-  if (!prompts.empty()) prompts += "]";
+    more += (more.empty() ? ",\"prompts\":[" : ",") + api::json_quoted(prompt);
+  if (!more.empty()) more += "]";
+  if (!e.fault.empty()) more += ",\"fault\":" + api::json_quoted(e.fault);
   options.log(fmt::format(
       R"({{"time":{:.3f},"id":{},"method":{},"path":{},"status":{},"ms":{:.1f},"key":{},"user":{},"prompt_tokens":{},"cached_tokens":{},"answer_tokens":{},"finish":{}{}}})",
       now, api::json_quoted(e.id), api::json_quoted(e.request != nullptr ? e.request->method : ""),
       api::json_quoted(e.request != nullptr ? std::string(e.request->path().substr(0, 200)) : ""), e.status,
       seconds * 1000, api::json_quoted(e.client.name), api::json_quoted(e.user), e.n_prompt, e.n_cached, e.n_answer,
-      api::json_quoted(e.finish), prompts));
+      api::json_quoted(e.finish), more));
 }
 
 void Server::State::note_prompt(Exchange& e, std::span<const TokenId> prompt) const {

@@ -80,7 +80,7 @@ struct Exchange {
   Clock::time_point begun = Clock::now();
   int status = 0;
   int64_t n_prompt = 0, n_cached = 0, n_answer = 0;
-  std::string finish, user;
+  std::string finish, user, fault;
   std::vector<std::string> prompts;  // where they are logged
   bool closes = false;
 };
@@ -166,7 +166,8 @@ struct Server::State {
 namespace serve {
 
 int status_of(const Error& error) noexcept;
-api::ApiError to_api_error(const Error& error);
+// Of what is the server's own fault only its log has the words (Exchange::fault): they may name files of the machine.
+api::ApiError to_api_error(const Error& error, Exchange& e);
 
 }  // namespace serve
 }  // namespace assay

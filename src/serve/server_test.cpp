@@ -14,6 +14,7 @@
 #include "assay/error.h"
 #include "assay/session.h"
 #include "programs/running_server.h"
+#include "serve/server_state.h"
 
 namespace assay {
 namespace {
@@ -349,6 +350,31 @@ TEST_F(ServerTest, ClientsThatGoFreeTheirPlaces) {
   };
   comes([&] { return n_cancelled() == 2; });  // the second may be read after the third
   EXPECT_EQ(n_cancelled(), 2);
+}
+
+// The beginning of a next request that nobody has read yet does not hide that its client has gone.
+TEST_F(ServerTest, AClientThatGoesBehindUnreadBytesFreesItsPlace) {
+  options_.scheduler.context.n_ctx = 100'000;
+  start();
+  {
+    test::Client client(server_->port());
+    client.send(post("/v1/completions", R"({"prompt": "a", "ignore_eos": true, "max_tokens": 90000})"));
+    ASSERT_TRUE(comes([&] { return metric("num_requests_running") == 1; }));
+    client.send("POST /v1/comp");
+  }
+  EXPECT_TRUE(comes([&] { return metric("num_requests_running") == 0; }));
+  EXPECT_LT(metric("generation_tokens_total"), 90'000);
+}
+
+TEST(ServerErrors, OfItsOwnNameNoFileOfTheMachine) {
+  serve::Exchange e;
+  const api::ApiError own = serve::to_api_error(Error(Errc::bad_file, "/srv/secret.gguf: was cut"), e);
+  EXPECT_EQ(own.status, 500);
+  EXPECT_EQ(std::string(own.what()).find("secret"), std::string::npos);
+  EXPECT_EQ(e.fault, "/srv/secret.gguf: was cut");
+  serve::Exchange other;
+  EXPECT_STREQ(serve::to_api_error(Error(Errc::bad_request, "top_k: is -1"), other).what(), "top_k: is -1");
+  EXPECT_TRUE(other.fault.empty());
 }
 
 TEST_F(ServerTest, AFullQueueTellsWhenToComeAgain) {
