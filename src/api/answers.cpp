@@ -259,7 +259,36 @@ std::string Api::models() const {
   return fmt::format(R"({{"object":"list","data":[{}]}})", list);
 }
 
-std::string fingerprint(const Context& context) {
+namespace {
+
+// What a request that leaves it out is given: every field that may change an answer. A field more than these names does
+// not compile.
+std::string text_of(const SamplerOptions& options) {
+  const auto& [seed, temperature, dynamic_range, dynamic_exponent, top_k, top_p, min_p, typical_p, top_n_sigma,
+               xtc_probability, xtc_threshold, penalty_last_n, repeat_penalty, frequency_penalty, presence_penalty,
+               dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers, logit_bias] =
+      options;
+  std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", temperature, dynamic_range,
+                                 dynamic_exponent, top_k, top_p, min_p, typical_p, top_n_sigma, xtc_probability,
+                                 xtc_threshold, penalty_last_n, repeat_penalty, frequency_penalty, presence_penalty,
+                                 dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n);
+  for (const std::string& breaker : dry_sequence_breakers) text += " " + json_quoted(breaker);
+  for (const LogitBias& bias : logit_bias) text += fmt::format(" {}:{}", bias.token, bias.bias);
+  return text;  // a request's own seed is in its answer
+}
+std::string text_of(const ApiOptions& options) {
+  const GenerateOptions& o = options.defaults;
+  std::string text = fmt::format("{} {} {} {} {} {}", o.n_predict, o.ignore_eos, o.special, options.n_ctx,
+                                 options.parts_reasoning, options.n_reasoning_max);
+  for (const std::string& stop : o.stop) text += " " + json_quoted(stop);
+  for (const TokenId id : o.stop_ids) text += fmt::format(" {}", id);
+  return text + " " + json_quoted(options.chat_template) + " " + json_quoted(options.template_variables) + " " +
+         text_of(o.sampling);
+}
+
+}  // namespace
+
+std::string fingerprint(const Context& context, const ApiOptions& options) {
   constexpr int64_t kBlocks = 256, kBlockBytes = 4096;
   const Model& model = context.model();
   engine::BitsDigest digest;
@@ -277,6 +306,7 @@ std::string fingerprint(const Context& context) {
     file.clear();
   }
   add(model.state().overrides);
+  add(text_of(options));
   const ContextOptions& o = context.options();
   return fmt::format("assay-1-{}-{}-{}-{}-{}", name(o.numerics), o.activation_bits, name(o.cache_k), name(o.cache_v),
                      digest.hex().substr(0, 16));

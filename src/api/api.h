@@ -190,7 +190,8 @@ auto as_bad_request(F&& f) {
 // The OpenAPI 3.1 document: every path, field, limit and error.
 std::string openapi_json(std::string_view version, const RequestLimits& limits, boost::json::object told_limits);
 
-// Identifies file and numerics: answers of the same fingerprint are the same for the same request.
-std::string fingerprint(const Context& context);
+// Identifies file, numerics, and what requests that leave it out are given: answers of the same fingerprint are the same
+// for the same request with its seed.
+std::string fingerprint(const Context& context, const ApiOptions& options);
 
 }  // namespace assay::api

@@ -48,7 +48,7 @@ api::ApiOptions api_options(const Model& model, const ServerOptions& o, const Co
   a.lenient = o.lenient;
   a.limits = o.limits;
   a.n_ctx = context.n_ctx();
-  a.fingerprint = api::fingerprint(context);
+  a.fingerprint = api::fingerprint(context, a);
   return a;
 }
 

@@ -366,6 +366,22 @@ TEST_F(ServerTest, AClientThatGoesBehindUnreadBytesFreesItsPlace) {
   EXPECT_LT(metric("generation_tokens_total"), 90'000);
 }
 
+TEST_F(ServerTest, TheFingerprintCoversWhatRequestsLeaveOut) {
+  const auto found = [&] {
+    start();
+    const Reply reply = ask(get("/props"));
+    stop();
+    return std::string(json::parse(reply.body).at("system_fingerprint").as_string());
+  };
+  const std::string usual = found();
+  EXPECT_EQ(found(), usual);
+  options_.defaults.sampling.temperature = 0.25;
+  const std::string cool = found();
+  EXPECT_NE(cool, usual);
+  options_.template_variables = R"({"a": 1})";
+  EXPECT_NE(found(), cool);
+}
+
 TEST(ServerErrors, OfItsOwnNameNoFileOfTheMachine) {
   serve::Exchange e;
   const api::ApiError own = serve::to_api_error(Error(Errc::bad_file, "/srv/secret.gguf: was cut"), e);

@@ -143,6 +143,7 @@ class RunningServer : public ::testing::Test {
   ~RunningServer() override { stop(); }
 
   void start() {
+    ends_ = false;
     server_ = std::make_unique<Server>(model_, options_);
     thread_ = std::thread([this] { server_->run([this] { return ends_.load(); }); });
   }
