@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "backend/cuda/decode/gemv_formats.cuh"
+#include "backend/cuda/kernels/limits.h"
 #include "backend/cuda/linear/format_list.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/warp.cuh"
@@ -198,8 +199,6 @@ __device__ void run_rows(const Matrices& matrices, const quant::Activations& x, 
 // A row of a few superblocks, as an expert's last product has them, by four lanes, so that a warp has eight at a time
 // and no lane is without a block. A chunk has one block at most: each is a chain of its own, and the tree over the
 // chunks needs no other lane.
-inline constexpr int kShortBlocksMax = 4, kShortRows = 8;
-
 template <class Format>
 struct ShortRow {
   static constexpr int kAhead = 3;

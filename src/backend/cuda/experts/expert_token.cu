@@ -67,7 +67,11 @@ void launch_gate(const ExpertGateTask& task, const quant::Activations& x, const 
                 whole = (t.d_out + kGemvWarps - 1) / kGemvWarps,
                 share = std::clamp<int64_t>(room / t.n_pairs, 1, whole);
   const auto of = [&](const ExpertTask& product) {
-    return GemvTask{product.w->parts, 0, 0, n_blocks, 0, static_cast<int32_t>(share), product.bias, product.y};
+    return GemvTask{.w = product.w->parts,
+                    .n_blocks = n_blocks,
+                    .n_thread_blocks = static_cast<int32_t>(share),
+                    .bias = product.bias,
+                    .y = product.y};
   };
   const GateTask on_device{of(task.gate),        of(task.up), ExpertPick(t), x, static_cast<int32_t>(t.d_out),
                            t.routes_are_settled, task.y};
@@ -164,7 +168,7 @@ void expert_token_gate(const ExpertGateTask& task, const quant::Activations& x, 
 
 void expert_token_sum(const ExpertSumTask& task, int planes, const Queue& queue) {
   const ExpertTask& t = task.down;
-  const GemvTask down{t.w->parts, 0, 0, static_cast<int32_t>(t.d_in / 256), 0, 0, t.bias, t.y};
+  const GemvTask down{.w = t.w->parts, .n_blocks = static_cast<int32_t>(t.d_in / 256), .bias = t.bias, .y = t.y};
   const SumTask on_device{down,
                           ExpertPick(t),
                           t.x,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <climits>
 
+#include "backend/cuda/kernels/limits.h"
 #include "backend/cuda/linear/matrix.h"
 #include "ops/linear/expert_linear.h"
 
@@ -32,12 +33,12 @@ bool are_blocks(const ExpertProduct& p, int64_t, const Card&) noexcept { return 
 bool are_floats(const ExpertProduct& p, int64_t, const Card&) noexcept { return p.kind == Activation::f32; }
 
 bool are_short_superblocks(const ExpertTokenProducts& p) noexcept {
-  constexpr int64_t kBlocksMax = 4;  // superblocks of a row that four lanes walk
   const bool are_cut = p.gate.is_cut && p.up.is_cut && p.down.is_cut;
-  if (p.kind != Activation::a256 || p.gate.rows > UINT32_MAX / (p.d_in / 256) || p.down.rows > UINT32_MAX / kBlocksMax)
+  if (p.kind != Activation::a256 || p.gate.rows > UINT32_MAX / (p.d_in / 256) ||
+      p.down.rows > UINT32_MAX / kShortBlocksMax)
     return false;
   return are_cut && p.gate.dtype == p.up.dtype && std::has_single_bit(static_cast<uint64_t>(p.n_used)) &&
-         p.n_used <= 8 && p.width <= kBlocksMax * 256 && p.n_used * p.width <= kExpertTokenElementsMax;
+         p.n_used <= kShortRows && p.width <= kShortBlocksMax * 256 && p.n_used * p.width <= kExpertTokenElementsMax;
 }
 
 constexpr ExpertRow kRows[] = {

@@ -12,6 +12,7 @@ inline constexpr int64_t kGemvTokensMax = 8;         // from here on weights are
 inline constexpr int64_t kSplitTokensMax = 8;        // tokens of a batch whose segments of attention are side by side
 inline constexpr int64_t kHeadDimMax = 512;          // shared memory limits it
 inline constexpr int64_t kNormWidthMax = 11 * 1024;  // a row lies in shared memory
+inline constexpr int kShortBlocksMax = 4, kShortRows = 8;  // superblocks of a row that four lanes walk, rows of a warp
 inline constexpr int64_t kExpertTokenElementsMax = 8 * 1024;  // of the rows of all ranks: integers in shared memory
 inline constexpr int64_t kDecodeWidthMax = 16 * 1024;         // likewise, of decode's products
 

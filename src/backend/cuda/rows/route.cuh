@@ -27,6 +27,16 @@ __device__ inline uint64_t key_of(float x, int i) {
   return uint64_t{high_key_of(x)} << 32 | (0xFFFFFFFFu - static_cast<uint32_t>(i));
 }
 
+// Of the lanes' own; where one is a NaN some lanes may have it, and a softmax is NaN either way.
+__device__ inline float largest_of_warp(float m) {
+#pragma unroll
+  for (int width = 16; width >= 1; width /= 2) {
+    const float other = __shfl_xor_sync(kWholeWarp, m, width);
+    m = other > m ? other : m;
+  }
+  return m;
+}
+
 // By a warp, y may be x.
 __device__ inline void softmax_of_short(const float* x, int n, float* y) {
   const int lane = threadIdx.x % 32;
@@ -36,11 +46,7 @@ __device__ inline void softmax_of_short(const float* x, int n, float* y) {
     own[s] = lane + 32 * s < n ? x[lane + 32 * s] : __uint_as_float(0xFF800000u);
     m = own[s] > m ? own[s] : m;
   }
-#pragma unroll
-  for (int width = 16; width >= 1; width /= 2) {
-    const float other = __shfl_xor_sync(kWholeWarp, m, width);
-    m = other > m ? other : m;
-  }
+  m = largest_of_warp(m);
   float sum = 0.0f;
 #pragma unroll
   for (int s = 0; s < kOwnMax; ++s) {
@@ -58,11 +64,7 @@ __device__ inline void softmax_of_any(const float* x, int n, float* y) {
   const int lane = threadIdx.x % 32;
   float m = x[0];
   for (int i = lane; i < n; i += 32) m = x[i] > m ? x[i] : m;
-#pragma unroll
-  for (int width = 16; width >= 1; width /= 2) {
-    const float other = __shfl_xor_sync(kWholeWarp, m, width);
-    m = other > m ? other : m;
-  }
+  m = largest_of_warp(m);
   __syncwarp();
   float sum = 0.0f;
   for (int i = lane; i < n; i += 32) {

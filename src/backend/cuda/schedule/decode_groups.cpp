@@ -154,11 +154,8 @@ DecodeGroup group_from(const DecodeProducts& p, int32_t i) {
                              p.record<ops::RmsNorm>(first.norm).y == p.row_of(*next);
   if (makes_its_row) return routes_from(p, i, i + 1);
   if (makes_row_of(p, first, next)) return products_from(p, i, i + 1);
-  const auto block_from = [&](int32_t begin) {
-    return begin < 0 ? nullptr : find_expert_block(p.plan, p.options, p.lowering, begin);
-  };
-  if (const ExpertTokenRow* row = block_from(i)) return gated_experts_from(row, i);
-  if (const ExpertTokenRow* row = block_from(i - kExpertBlockDown))
+  if (const ExpertTokenRow* row = p.expert_block(i)) return gated_experts_from(row, i);
+  if (const ExpertTokenRow* row = p.expert_block(i - kExpertBlockDown))
     return summed_experts_from(row, i - kExpertBlockDown);
   if (are_by_one_route(p.plan, first, next) && p.are_vectors(first) && p.are_vectors(*next)) {
     DecodeGroup group = alone(p, i);

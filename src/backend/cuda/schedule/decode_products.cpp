@@ -16,16 +16,14 @@ using lower::FusionGroup;
 DecodeProducts::DecodeProducts(const ops::Plan& p, const ops::ExecutorOptions& o, const lower::Lowering& l,
                                const Card& c)
     : plan(p), options(o), lowering(l), card(c), own_(l.twins.list.size(), true) {
-  const auto is_down_of_block = [&](size_t i) {
-    const auto first = static_cast<int32_t>(i) - kExpertBlockDown;
-    return first >= 0 && find_expert_block(plan, options, lowering, first) != nullptr;
-  };
-  for (size_t i = 0; i < lowering.groups.size(); ++i) {
-    const FusionGroup& group = lowering.groups[i];
-    if (group.twin == ops::kNone || !lower::reads_twin(group.kind)) continue;
-    const bool makes =
-        group.kind == FusionGroup::Kind::experts ? is_down_of_block(i) : row_for(group, false) != nullptr;
-    if (!makes) own_[static_cast<size_t>(group.twin)] = false;
+  const auto n_groups = static_cast<int32_t>(lowering.groups.size());
+  for (int32_t i = 0; i < n_groups; ++i) expert_blocks_.push_back(find_expert_block(plan, options, lowering, i));
+  for (int32_t i = 0; i < n_groups; ++i) {
+    const FusionGroup& own = group(i);
+    if (own.twin == ops::kNone || !lower::reads_twin(own.kind)) continue;
+    const bool makes = own.kind == FusionGroup::Kind::experts ? expert_block(i - kExpertBlockDown) != nullptr
+                                                              : row_for(own, false) != nullptr;
+    if (!makes) own_[static_cast<size_t>(own.twin)] = false;
   }
 }
 

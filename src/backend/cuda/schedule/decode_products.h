@@ -7,6 +7,7 @@
 
 #include "backend/cuda/kernels/card.h"
 #include "backend/cuda/kernels/decode_table.h"
+#include "backend/cuda/kernels/expert_table.h"
 #include "lower/lowering.h"
 #include "ops/plan/executor.h"
 #include "ops/plan/plan.h"
@@ -42,6 +43,10 @@ struct DecodeProducts {
   bool is_served(const lower::FusionGroup* group, bool has_norm) const;
   // The row of all of a group of linears; null: none has them all.
   const DecodeRow* row_for(const lower::FusionGroup& linears, bool has_norm) const;
+  // The row of the expert block that begins with a group (expert_blocks.h); null: none does.
+  const ExpertTokenRow* expert_block(int32_t first) const {
+    return first < 0 ? nullptr : expert_blocks_[static_cast<size_t>(first)];
+  }
   // Whether a group of experts runs one token as vectors (kernels/expert_table.h).
   bool are_vectors(const lower::FusionGroup& experts) const;
   // That of a router's product with the routes of its logits; null: it has none.
@@ -53,7 +58,8 @@ struct DecodeProducts {
   const Card& card;
 
  private:
-  std::vector<bool> own_;  // per twin
+  std::vector<const ExpertTokenRow*> expert_blocks_;  // per group
+  std::vector<bool> own_;                             // per twin
 };
 
 }  // namespace assay::backend::cuda

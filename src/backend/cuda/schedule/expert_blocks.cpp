@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "backend/cuda/linear/matrix.h"
 #include "backend/cuda/runtime/usual.h"
 #include "ops/linear/expert_linear.h"
 #include "ops/linear/expert_sum.h"
@@ -21,11 +20,6 @@ using Kind = FusionGroup::Kind;
 template <class Record>
 const Record* only_op(const ops::Plan& plan, const FusionGroup& group) {
   return group.ops.size() == 1 ? plan.ops[static_cast<size_t>(group.ops.front())].as<Record>() : nullptr;
-}
-
-LinearMatrix matrix_of(const ops::Plan& plan, const ops::ExecutorOptions& options, const ops::ExpertLinear& r) {
-  const tensor::TensorView& w = plan.weights[static_cast<size_t>(r.w)].view;
-  return {w.dtype, w.shape.rows(), part_bytes(w.dtype, options.weights_as_f32).n > 1};
 }
 
 }  // namespace
@@ -56,13 +50,10 @@ const ExpertTokenRow* find_expert_block(const ops::Plan& plan, const ops::Execut
   const bool others_read_twin = std::ranges::any_of(lowering.groups, [&](const FusionGroup& group) {
     return &group != &groups[kExpertBlockDown] && lower::reads_twin(group.kind) && group.twin == twin;
   });
-  const auto kind_of = [&](const FusionGroup& group) {
-    return lowering.twins.list[static_cast<size_t>(group.twin)].kind;
-  };
-  if (others_read_twin || kind_of(groups[0]) != kind_of(groups[kExpertBlockDown])) return nullptr;
-  return find_expert_token_row({matrix_of(plan, options, *a), matrix_of(plan, options, *b),
-                                matrix_of(plan, options, *down), kind_of(groups[0]), down->n_used, a->d_in,
-                                down->d_in});
+  const auto product_of = [&](int32_t i) { return expert_product(plan, options, lowering, groups[i]); };
+  const ExpertProduct first_product = product_of(0), last = product_of(kExpertBlockDown);
+  if (others_read_twin || first_product.kind != last.kind) return nullptr;
+  return find_expert_token_row({first_product.w, product_of(1).w, last.w, last.kind, last.n_used, a->d_in, down->d_in});
 }
 
 }  // namespace assay::backend::cuda
