@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/mapped_file.h"
 #include "engine/model_state.h"
-#include "pages/descriptor.h"
 
 namespace assay::engine {
 namespace {
@@ -66,8 +66,8 @@ pages::Digest identity_of_files(const std::vector<fs::path>& paths, const fs::pa
   }
   const pages::Digest digest = digest_of_files(paths);
   const std::string line = fmt::format("{:016x} {:016x} {}\n", digest[0], digest[1], key);
-  const pages::Descriptor out(::open((folder / kKept).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (out.is_open()) write_whole(out, std::as_bytes(std::span(line)));  // else the file is read again next time
+  const base::Descriptor out(::open((folder / kKept).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (out.is_open()) base::write_whole(out, std::as_bytes(std::span(line)));  // else the file is read again next time
   return digest;
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/system_reason.h"
 #include "pages/page_tables.h"
 
 namespace assay::pages {
@@ -99,12 +100,12 @@ std::string PromptFolder::key_of(std::string_view salt) const { return hex(salt_
 
 std::optional<PromptHead> PromptFolder::read_head(const fs::path& path, uint64_t file_bytes) {
   try {
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.is_open()) throw Error(Errc::io, reason());
+    const base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.is_open()) throw Error(Errc::io, base::system_reason(errno));
     std::vector<std::byte> bytes(static_cast<size_t>(std::min<uint64_t>(kPromptFixedBytes, file_bytes)));
-    if (!read_whole(file, 0, bytes)) throw Error(Errc::io, "it cannot be read");
+    if (!base::read_whole(file, 0, bytes)) throw Error(Errc::io, "it cannot be read");
     bytes.resize(static_cast<size_t>(head_size(bytes, file_bytes)));
-    if (!read_whole(file, 0, bytes)) throw Error(Errc::io, "it cannot be read");
+    if (!base::read_whole(file, 0, bytes)) throw Error(Errc::io, "it cannot be read");
     return parse_head(bytes, file_bytes);
   } catch (const Error& error) {
     if (notice_) notice_(fmt::format("{} is left aside: {}", path.string(), error.what()));
@@ -226,20 +227,20 @@ void PromptFolder::write(const Pending& pending) {
   fs::path partial = pending.path;
   partial += ".partial";
   const auto fail = [&](std::string_view what) {
-    const std::string why = reason();
+    const std::string why = base::system_reason(errno);
     ::unlink(partial.c_str());
     if (notice_) notice_(fmt::format("{} is not written: {}: {}", pending.path.string(), what, why));
     const std::lock_guard lock(mutex_);
     forget(pending.file, false);
   };
   {
-    const Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    const base::Descriptor file(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!file.is_open()) return fail("it cannot be made");
-    if (!write_whole(file, pending.bytes.bytes())) return fail("its bytes");
+    if (!base::write_whole(file, pending.bytes.bytes())) return fail("its bytes");
     if (::fsync(file.number()) != 0) return fail("its bytes do not reach the disk");
   }
   if (::rename(partial.c_str(), pending.path.c_str()) != 0) return fail("its name");
-  const Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const base::Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.is_open()) ::fsync(folder.number());
 }
 

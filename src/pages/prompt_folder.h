@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/descriptor.h"
 #include "base/pending_copies.h"
-#include "pages/descriptor.h"
 #include "pages/prefix_tree.h"
 #include "pages/prompt_file.h"
 
@@ -132,7 +132,7 @@ class PromptFolder {
   std::function<void()> after_read_, before_read_;
   bool is_writing_ = false, ends_ = false;
   // The thread's that reads.
-  Descriptor open_;
+  base::Descriptor open_;
   int open_file_ = 0;
   std::thread reader_, writer_;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "assay/error.h"
+#include "base/system_reason.h"
 #include "pages/page_tables.h"
 #include "pages/prompt_folder.h"
 
@@ -100,11 +101,11 @@ std::string PromptFolder::read_page(const PageTask& task, std::span<std::byte> i
     return {};
   }
   if (open_file_ != task.file) {
-    open_ = Descriptor(::open(task.path.c_str(), O_RDONLY | O_CLOEXEC));
+    open_ = base::Descriptor(::open(task.path.c_str(), O_RDONLY | O_CLOEXEC));
     open_file_ = open_.is_open() ? task.file : 0;
-    if (!open_.is_open()) return reason();
+    if (!open_.is_open()) return base::system_reason(errno);
   }
-  if (!read_whole(open_, task.begin, image)) return "it cannot be read";
+  if (!base::read_whole(open_, task.begin, image)) return "it cannot be read";
   if (checksum_of(image) != task.checksum)
     return fmt::format("page {} is damaged: the checksum does not fit", task.i_page);
   return {};

@@ -8,9 +8,11 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <system_error>
+#include <span>
 
 #include "assay/error.h"
+#include "base/descriptor.h"
+#include "base/system_reason.h"
 #include "store/json_text.h"
 #include "store/names.h"
 
@@ -20,18 +22,8 @@ namespace {
 namespace json = boost::json;
 constexpr size_t kOriginBytesMax = 64 << 10;
 
-struct Descriptor {
-  int number = -1;
-  explicit Descriptor(int n) : number(n) {}
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
-
 [[noreturn]] void fail(const std::filesystem::path& path) {
-  throw Error(Errc::io, fmt::format("{}: {}", path.string(), std::generic_category().message(errno)));
+  throw Error(Errc::io, fmt::format("{}: {}", path.string(), base::system_reason(errno)));
 }
 
 struct Stamp {
@@ -52,14 +44,14 @@ std::filesystem::path origin_path(const std::filesystem::path& file) {
 }
 
 std::optional<std::string> read_small_file(const std::filesystem::path& path, size_t bytes_max) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
+  const base::Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   struct stat info {};
-  if (file.number < 0 || ::fstat(file.number, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  if (!file.is_open() || ::fstat(file.number(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   if (info.st_size > static_cast<int64_t>(bytes_max)) return std::nullopt;
   std::string text(static_cast<size_t>(info.st_size), '\0');
   size_t n_read = 0;
   while (n_read < text.size()) {
-    const ssize_t n = ::read(file.number, text.data() + n_read, text.size() - n_read);
+    const ssize_t n = ::read(file.number(), text.data() + n_read, text.size() - n_read);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::nullopt;
     if (n == 0) break;
@@ -78,14 +70,10 @@ void write_small_file(const std::filesystem::path& path, const std::string& text
     fail(of);
   };
   {
-    const Descriptor file{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-    if (file.number < 0) fail(fresh);
-    for (size_t n_written = 0; n_written < text.size();) {
-      const ssize_t n = ::write(file.number, text.data() + n_written, text.size() - n_written);
-      if (n < 0 && errno != EINTR) give_up(fresh);
-      if (n > 0) n_written += static_cast<size_t>(n);
-    }
-    if (::fsync(file.number) != 0) give_up(fresh);
+    const base::Descriptor file{::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+    if (!file.is_open()) fail(fresh);
+    if (!base::write_whole(file, std::as_bytes(std::span(text)))) give_up(fresh);
+    if (::fsync(file.number()) != 0) give_up(fresh);
   }
   if (::rename(fresh.c_str(), path.c_str()) != 0) give_up(path);
 }

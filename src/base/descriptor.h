@@ -7,11 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <system_error>
 #include <utility>
 
-namespace assay::pages {
+namespace assay::base {
 
 class Descriptor {
  public:
@@ -20,7 +18,7 @@ class Descriptor {
   ~Descriptor() {
     if (is_open()) ::close(number_);
   }
-  Descriptor(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(number_, other.number_);
     return *this;
@@ -31,9 +29,6 @@ class Descriptor {
  private:
   int number_ = -1;
 };
-
-// Of the last call that failed.
-inline std::string reason() { return std::generic_category().message(errno); }
 
 inline bool write_whole(const Descriptor& file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -56,4 +51,4 @@ inline bool read_whole(const Descriptor& file, uint64_t at, std::span<std::byte>
   return true;
 }
 
-}  // namespace assay::pages
+}  // namespace assay::base
