@@ -46,11 +46,14 @@ int status_of(const Error& error) noexcept {
   return 500;
 }
 
+api::ApiError own_fault(std::string_view what, Exchange& e) {
+  e.fault = what;
+  return api::ApiError(500, "the server failed at this request: its log says why, under the answer's x-request-id");
+}
+
 api::ApiError to_api_error(const Error& error, Exchange& e) {
   const int status = status_of(error);
-  if (status != 500) return api::ApiError(status, error.what());
-  e.fault = error.what();
-  return api::ApiError(status, "the server failed at this request: its log says why, under the answer's x-request-id");
+  return status == 500 ? own_fault(error.what(), e) : api::ApiError(status, error.what());
 }
 
 Response error_response(const api::ApiError& error) {

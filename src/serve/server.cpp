@@ -361,7 +361,7 @@ asio::awaitable<void> Server::State::answer(Connection& c, Exchange& e) {
   } catch (const std::bad_alloc&) {
     failure.emplace(503, "no memory for this request");
   } catch (const std::exception& error) {  // a fault of ours, which ends nobody else's request
-    failure = serve::to_api_error(Error(Errc::device, error.what()), e);
+    failure = serve::own_fault(error.what(), e);
   }
   if (e.status == 200) {  // the head of a stream is out: only the end of the connection is left to say it with
     e.closes = true;

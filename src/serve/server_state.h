@@ -167,6 +167,7 @@ namespace serve {
 
 int status_of(const Error& error) noexcept;
 // Of what is the server's own fault only its log has the words (Exchange::fault): they may name files of the machine.
+api::ApiError own_fault(std::string_view what, Exchange& e);
 api::ApiError to_api_error(const Error& error, Exchange& e);
 
 }  // namespace serve
