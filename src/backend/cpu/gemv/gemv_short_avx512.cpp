@@ -18,10 +18,6 @@ namespace assay::backend::cpu {
 namespace {
 
 constexpr int64_t kBlocksMin = 16, kBlocksMax = 32, kStepsMax = kBlocksMax / kLanes;
-constexpr int64_t kGroupMax = 8;  // rows
-
-// Rows after which blocks in sixteens end with a row; at least as many as one tree takes.
-constexpr int64_t group_rows(int64_t n_blocks) noexcept { return n_blocks % 4 == 0 ? 4 : kGroupMax; }
 
 struct ShortOperand {
   alignas(64) int8_t q[quads_laid_out(kBlocksMax - 2) * 2 * 2 * 64];
@@ -121,19 +117,9 @@ GemmKernel kernel_of(const LinearTask& task) noexcept {
 }  // namespace
 
 GemmKernel gemv_short_avx512(const LinearTask& task) noexcept {
-  using tensor::DType;
   const int64_t n_blocks = task.k / 32;
   if (n_blocks < kBlocksMin || n_blocks > kBlocksMax || n_blocks % 2 != 0) return {};
-  switch (task.format->dtype) {
-    case DType::Q4_0: return kernel_of<SixteenQ4_0>(task);
-    case DType::Q4_1: return kernel_of<SixteenQ4_1>(task);
-    case DType::Q5_0: return kernel_of<SixteenQ5_0>(task);
-    case DType::Q5_1: return kernel_of<SixteenQ5_1>(task);
-    case DType::Q8_0: return kernel_of<SixteenQ8_0>(task);
-    case DType::IQ4_NL: return kernel_of<SixteenIQ4_NL>(task);
-    case DType::MXFP4: return kernel_of<SixteenMXFP4>(task);
-    default: return {};
-  }
+  return with_sixteen(task.format->dtype, [&]<class Format>(Format) { return kernel_of<Format>(task); });
 }
 
 }  // namespace assay::backend::cpu

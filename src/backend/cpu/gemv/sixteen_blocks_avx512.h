@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 
+#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemv/gemv_prepare.h"
 #include "backend/cpu/gemv/quads_avx512.h"
 #include "quant/blocks.h"
@@ -314,6 +315,27 @@ template <class Format, int kPlanes>
 inline __m128 trees(const __m256* c) noexcept {
   const __m256 fours = _mm256_hadd_ps(_mm256_hadd_ps(c[0], c[1]), _mm256_hadd_ps(c[2], c[3]));
   return _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
+}
+
+constexpr int64_t kGroupMax = 8;  // rows
+
+// Rows after which blocks in sixteens end with a row; at least as many as one tree takes.
+constexpr int64_t group_rows(int64_t n_blocks) noexcept { return n_blocks % 4 == 0 ? 4 : kGroupMax; }
+
+// visit(Format{}) with the format of 16 blocks that a type has; nothing: it has none.
+template <class Visit>
+GemmKernel with_sixteen(tensor::DType dtype, const Visit& visit) noexcept {
+  using tensor::DType;
+  switch (dtype) {
+    case DType::Q4_0: return visit(SixteenQ4_0());
+    case DType::Q4_1: return visit(SixteenQ4_1());
+    case DType::Q5_0: return visit(SixteenQ5_0());
+    case DType::Q5_1: return visit(SixteenQ5_1());
+    case DType::Q8_0: return visit(SixteenQ8_0());
+    case DType::IQ4_NL: return visit(SixteenIQ4_NL());
+    case DType::MXFP4: return visit(SixteenMXFP4());
+    default: return {};
+  }
 }
 
 }  // namespace
