@@ -4,6 +4,7 @@
 #include "backend/cpu/linear/linear_thread.h"
 #include "backend/cpu/runtime/steps.h"
 #include "base/round_up.h"
+#include "lower/placement.h"
 #include "ops/linear/linear.h"
 
 namespace assay::backend::cpu {
@@ -37,7 +38,7 @@ LinearTask make_task(const RunState& state, const ops::Linear& op, const LinearW
   task.row_bytes = weights.row_bytes();
   task.k = weights.shape.cols();
   task.as_f32 = work.twin == ops::kNone;
-  task.n_tokens = y.domain.n_rows(options.n_batch_max, options.n_outputs_max);
+  task.n_tokens = lower::rows_max(state.plan, op.y, options);
   if (!task.as_f32) task.x = state.twins[static_cast<size_t>(work.twin)];
   task.x_f32 =
       tensor::ConstMat(state.values[static_cast<size_t>(op.x)], task.n_tokens, task.k, state.layout(op.x).stride);
